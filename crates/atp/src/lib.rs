@@ -11,7 +11,7 @@ pub mod session;
 pub mod stream;
 
 pub use object::{
-    Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, Progress, QueueId, Rejection, RequestId, Side,
-    State, Upcall, Why,
+    Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, Probability, Progress, QueueId, Rejection,
+    RequestId, Side, State, Upcall, Why,
 };
 pub use scheduler::{Config, Pick, Policy, Scheduler};

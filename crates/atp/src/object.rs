@@ -169,6 +169,26 @@ pub enum Why {
     Disconnected,
 }
 
+/// A probability, in steps of a thousandth.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Probability(u16);
+
+impl Probability {
+    /// Impossible.
+    pub const ZERO: Probability = Probability(0);
+
+    /// The probability `p`, clamped to 0..=1; 0 if it is not a number.
+    pub fn new(p: f64) -> Probability {
+        // The cast saturates; NaN becomes 0.
+        Probability(((p * 1000.0).round() as u16).min(1000))
+    }
+
+    /// The probability, 0 to 1.
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1000.0
+    }
+}
+
 /// Result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -249,6 +269,15 @@ pub enum Upcall {
         needed: Rate,
         /// The forecast of the bandwidth.
         available: Rate,
+    },
+    /// The forecast is unknown, so the request may miss its deadline: an outage has begun, or the request was
+    /// submitted, or its deadline changed, during an outage or before the first measurement. Sent at once, and
+    /// once for each of these. The request stays, and is sent as soon as packets pass.
+    Uncertain {
+        /// The request at risk.
+        request: RequestId,
+        /// The probability that it meets its deadline.
+        probability: Probability,
     },
     /// The bandwidth suffices again for a suspended request; it resumes.
     Resumed {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remora_atp::estimate::{Forecast, Knowledge};
+use remora_atp::estimate::{Forecast, Knowledge, Outage};
 use remora_atp::{
     Command, Config, Dest, OnShortage, Options, Outcome, Pick, Policy, Priority, QueueId, RequestId, Scheduler, State,
     Upcall, Why,
@@ -180,7 +180,7 @@ impl Model {
                     0 => self.scheduler.forget(now, dest),
                     1 | 2 => {
                         self.away.push(dest);
-                        self.scheduler.dest_down(now, dest);
+                        self.scheduler.dest_down(now, dest, Outage::new(now));
                     }
                     _ => self.scheduler.dest_up(now, dest),
                 }
@@ -281,6 +281,11 @@ impl Model {
                     let k = self.known.get_mut(&request).unwrap();
                     assert!(k.short && k.ended.is_none(), "{k:?}");
                     k.short = false;
+                }
+                Upcall::Uncertain { request, probability } => {
+                    let known = &self.known[&request];
+                    assert!(known.ended.is_none() && known.deadline.is_some() && !known.asked && !known.short);
+                    assert!((0.0..=1.0).contains(&probability.get()));
                 }
                 Upcall::Bandwidth { .. } => {}
             }

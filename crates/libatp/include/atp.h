@@ -174,8 +174,12 @@ enum atp_upcall_kind {
                              per second and `available` are there. Cancel it, change its deadline or
                              priority, or let it wait. */
     ATP_RESUMED = 3,      /* It fits again and goes on. */
-    ATP_BANDWIDTH = 4     /* The bandwidth, `available`, is on `side` of the bounds of atp_callback(),
+    ATP_BANDWIDTH = 4,    /* The bandwidth, `available`, is on `side` of the bounds of atp_callback(),
                              which are registered no more. */
+    ATP_UNCERTAIN = 5     /* The forecast is unknown, so the deadline may be missed: the link is away, or
+                             was not measured yet. `probability` says how likely the request meets its
+                             deadline. Told at once: when the link goes away, and when a request is made or
+                             its deadline changed meanwhile. The request goes on by itself. */
 };
 
 enum atp_side { ATP_BELOW = -1, ATP_ABOVE = 1 };
@@ -189,6 +193,7 @@ typedef struct atp_upcall {
     uint64_t needed;    /* Bytes per second. */
     uint64_t available; /* Bytes per second; 0 while nothing gets through. */
     int32_t side;       /* ATP_BANDWIDTH: enum atp_side. */
+    double probability; /* ATP_UNCERTAIN: 0 to 1. */
 } atp_upcall_t;
 
 /* `upcall` is valid until the callback returns; `context` is what was given with it. */

@@ -252,13 +252,19 @@ impl Library {
 
     /// Calls a request's callback for an upcall that is not its end.
     fn advise(&self, upcall: Upcall) {
-        let (Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) = upcall else { return };
+        let (Upcall::InsufficientBandwidth { request, .. }
+        | Upcall::Resumed { request }
+        | Upcall::Uncertain { request, .. }) = upcall
+        else {
+            return;
+        };
         let found = self.table().request_of(request).map(|(number, asked)| (number, asked.callback));
         let Some((request, Some(callback))) = found else { return };
         callback.call(match upcall {
             Upcall::InsufficientBandwidth { needed, available, .. } => {
                 CallbackEvent::Insufficient { request, needed: needed.bits() / 8, available: available.bits() / 8 }
             }
+            Upcall::Uncertain { probability, .. } => CallbackEvent::Uncertain { request, probability },
             _ => CallbackEvent::Resumed { request },
         });
     }

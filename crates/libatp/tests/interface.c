@@ -67,6 +67,7 @@ int main(void)
     FIELD(atp_upcall_t, needed);
     FIELD(atp_upcall_t, available);
     FIELD(atp_upcall_t, side);
+    FIELD(atp_upcall_t, probability);
     printf("ATP_FINAL %d\nATP_INSUFFICIENT %d\nATP_RESUMED %d\nATP_BANDWIDTH %d\n", ATP_FINAL, ATP_INSUFFICIENT,
            ATP_RESUMED, ATP_BANDWIDTH);
     printf("ATP_PRIORITISE %d\nATP_DEADLINE %d\nATP_FINISHING %d\nATP_ANYONE %d\n", ATP_PRIORITISE, ATP_DEADLINE,

@@ -6,6 +6,7 @@ use remora_base::{Rate, Time};
 
 use super::forecast::Forecast;
 use super::interface::{Arrival, Config, Demand, Direction, Gate, Kind, Probe, Stats};
+use super::outage::PastOutages;
 use super::paper::PaperEstimator;
 use super::rate::RateEstimator;
 
@@ -153,6 +154,14 @@ impl Estimator {
     /// The current forecast.
     pub fn forecast(&self) -> Forecast {
         inner!(self, e => e.forecast())
+    }
+
+    /// The latest outages that ended; none with [`Kind::Paper`], which detects none.
+    pub fn past_outages(&self) -> PastOutages {
+        match &self.kind {
+            Inner::Rate(rate) => rate.past_outages(),
+            Inner::Paper(_) => PastOutages::default(),
+        }
     }
 
     /// Whether the next packet of objects may be sent. Ask before each such packet, and for no other.

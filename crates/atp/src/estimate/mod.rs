@@ -11,7 +11,7 @@
 //! never decreases.
 //!
 //! Read `interface` and `forecast` first, then `rate` (the default algorithm) with `dispersal`, `byte_time`,
-//! `rate_bound`, `pacer`, `in_flight`, `blackout` and `packet_pairs`; `paper` is the other algorithm.
+//! `rate_bound`, `pacer`, `in_flight`, `blackout`, `outage` and `packet_pairs`; `paper` is the other algorithm.
 
 mod blackout;
 mod byte_time;
@@ -20,6 +20,7 @@ mod estimator;
 mod forecast;
 mod in_flight;
 mod interface;
+mod outage;
 mod pacer;
 mod packet_pairs;
 mod paper;
@@ -31,3 +32,4 @@ pub(crate) use forecast::combine;
 pub use forecast::{Forecast, Knowledge};
 pub(crate) use interface::ACK_DELAY_MAX;
 pub use interface::{Arrival, Config, Demand, Direction, Gate, Kind, Probe, Stats};
+pub use outage::{Outage, PastOutages};

@@ -21,6 +21,7 @@ use super::dispersal::{Dispersal, Sample};
 use super::forecast::{Forecast, Knowledge};
 use super::in_flight::InFlight;
 use super::interface::{Arrival, Config, Demand, Direction, Gate, Probe, Stats, byte_rate};
+use super::outage::PastOutages;
 use super::pacer::{Pacer, quantum};
 use super::packet_pairs::{LinkEstimate, PacketPairs};
 
@@ -69,6 +70,7 @@ pub(super) struct RateEstimator {
     /// End of the recovery after a blackout.
     recovers_until: Option<Time>,
     packet_pairs: PacketPairs,
+    past_outages: PastOutages,
     /// Transmission time of the peer's full packets.
     reverse_packet_time: Duration,
 }
@@ -101,6 +103,7 @@ impl RateEstimator {
             unmeasured: 0,
             recovers_until: None,
             packet_pairs: PacketPairs::new(now),
+            past_outages: PastOutages::default(),
             reverse_packet_time: Duration::ZERO,
         }
     }
@@ -160,7 +163,9 @@ impl RateEstimator {
 
     /// The peer has received a packet.
     fn heard(&mut self, now: Time) {
+        let since = self.blackout.blackout_since();
         if self.blackout.heard() {
+            self.past_outages.ended(now.since(since.unwrap_or(now)));
             self.resume(now);
         }
     }
@@ -334,6 +339,10 @@ impl RateEstimator {
     /// Transmission time of a full packet in the slower direction.
     fn slower_way(&self) -> Duration {
         self.airtime(self.config.mtu).max(self.reverse_packet_time)
+    }
+
+    pub(super) fn past_outages(&self) -> PastOutages {
+        self.past_outages.clone()
     }
 
     pub(super) fn queueing(&self) -> Duration {

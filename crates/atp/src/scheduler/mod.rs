@@ -17,6 +17,7 @@
 //! | `admission` | applies either policy to a queue: rejects, evicts, suspends, resumes |
 //! | `fair` | fair queueing between queues |
 //! | `rate_bounds` | the bandwidth upcall |
+//! | `warning` | the upcall while the forecast is unknown |
 
 mod admission;
 mod config;
@@ -28,6 +29,7 @@ mod rate_bounds;
 mod state;
 #[cfg(test)]
 mod tests;
+mod warning;
 
 pub use config::{Config, Policy, Tuning};
 pub use state::{Pick, Scheduler};

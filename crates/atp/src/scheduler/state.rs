@@ -9,7 +9,7 @@ use super::fair::Fair;
 use super::paper::SendInterval;
 use super::queue::{Admission, Entry, Queue};
 use super::rate_bounds::RateBounds;
-use crate::estimate::{Forecast, Knowledge};
+use crate::estimate::{Forecast, Knowledge, Outage};
 use crate::object::{
     Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, Progress, QueueId, Rejection, RequestId, State,
     Upcall, Why,
@@ -23,7 +23,8 @@ pub struct Scheduler {
     pub(super) objects: BTreeMap<RequestId, Object>,
     pub(super) bytes: u64,
     pub(super) queues: BTreeMap<QueueId, Queue>,
-    pub(super) unreachable: BTreeSet<Dest>,
+    /// Destinations that cannot be reached, with their outages.
+    pub(super) unreachable: BTreeMap<Dest, Outage>,
     pub(super) expiries: BTreeSet<(Time, RequestId)>,
     pub(super) fair: Fair,
     pub(super) interval: SendInterval,
@@ -72,7 +73,7 @@ impl Scheduler {
             objects: BTreeMap::new(),
             bytes: 0,
             queues: BTreeMap::new(),
-            unreachable: BTreeSet::new(),
+            unreachable: BTreeMap::new(),
             expiries: BTreeSet::new(),
             fair: Fair::default(),
             interval: SendInterval::default(),
@@ -166,9 +167,12 @@ impl Scheduler {
         queue.members += 1;
         queue.demand.submitted(now, object.level(), wire);
         self.enqueue(id, &object);
-        if let Some(why) = self.displacement(now, id) {
-            self.remove(id);
-            self.reject(now, id, &object, why);
+        match self.displacement(now, id) {
+            Some(why) => {
+                self.remove(id);
+                self.reject(now, id, &object, why);
+            }
+            None => self.warn(now, id),
         }
     }
 
@@ -181,7 +185,7 @@ impl Scheduler {
 
     /// Adds an object to its queue, if it may be sent.
     fn enqueue(&mut self, id: RequestId, object: &Object) {
-        if object.asked || object.finishing || self.unreachable.contains(&object.dest) {
+        if object.asked || object.finishing || self.unreachable.contains_key(&object.dest) {
             return;
         }
         let admission = if object.short { Admission::Suspended } else { Admission::Fits };
@@ -232,20 +236,24 @@ impl Scheduler {
         self.refresh(now, false);
     }
 
-    /// Holds the objects of an unreachable destination.
-    pub fn dest_down(&mut self, now: Time, dest: Dest) {
+    /// Holds the objects of an unreachable destination, and warns of their deadlines.
+    pub fn dest_down(&mut self, now: Time, dest: Dest, outage: Outage) {
         self.expire(now);
-        for (id, object) in self.of(dest) {
-            self.dequeue(id, &object);
+        let held = self.of(dest);
+        for (id, object) in &held {
+            self.dequeue(*id, object);
         }
-        self.unreachable.insert(dest);
+        self.unreachable.insert(dest, outage);
+        for (id, _) in held {
+            self.warn(now, id);
+        }
         self.refresh(now, false);
     }
 
     /// Resumes the objects of a destination.
     pub fn dest_up(&mut self, now: Time, dest: Dest) {
         self.expire(now);
-        if self.unreachable.remove(&dest) {
+        if self.unreachable.remove(&dest).is_some() {
             for (id, object) in self.of(dest) {
                 self.enqueue(id, &object);
             }
@@ -476,6 +484,9 @@ impl Scheduler {
         if asks_again && !object.short {
             self.readmit(now, id);
         }
+        if matches!(command, Command::Restart | Command::Deadline(_)) {
+            self.warn(now, id);
+        }
         self.refresh(now, false);
         Ok(self.progress(id).unwrap_or(before))
     }
@@ -499,7 +510,7 @@ impl Scheduler {
         let state = match o {
             _ if o.finishing => State::Finishing,
             _ if o.asked => State::Suspended(Why::Asked),
-            _ if self.unreachable.contains(&o.dest) => State::Suspended(Why::Disconnected),
+            _ if self.unreachable.contains_key(&o.dest) => State::Suspended(Why::Disconnected),
             _ if o.short => State::Suspended(Why::InsufficientBandwidth),
             _ if o.written == 0 => State::Waiting,
             _ => State::Sending,

@@ -7,7 +7,7 @@ use remora_base::{Rate, Time};
 
 use super::queue::Admission;
 use super::{Config, Policy, Scheduler};
-use crate::estimate::{Forecast, Knowledge};
+use crate::estimate::{Forecast, Knowledge, Outage};
 use crate::object::{
     Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, QueueId, Rejection, RequestId, State, Upcall,
     Why,
@@ -203,10 +203,10 @@ fn suspension_for_bandwidth_survives_other_commands() {
         assert_eq!(upcalls(&mut s).len(), 1);
         s.control(ms(1), id, Command::Prioritise(Priority::MAX)).unwrap();
         s.control(ms(2), id, Command::Suspend).unwrap();
-        s.dest_down(ms(3), D);
+        s.dest_down(ms(3), D, Outage::new(ms(3)));
         s.dest_up(ms(4), D);
         assert_eq!(state(&s, id), State::Suspended(Why::Asked), "{policy:?}");
-        s.dest_down(ms(5), D);
+        s.dest_down(ms(5), D, Outage::new(ms(5)));
         s.control(ms(6), id, Command::Deadline(Some(Duration::from_millis(1900)))).unwrap();
         s.dest_up(ms(7), D);
         assert_eq!((send(&mut s, ms(60), 1), upcalls(&mut s)), (vec![], vec![]), "{policy:?}");
@@ -346,7 +346,7 @@ fn a_destination_that_comes_back_goes_on_where_it_was() {
         s.submit(ms(0), D, 1000, options(Priority::LOW, 0)),
     );
     assert_eq!(send(&mut s, ms(0), 1), [a.0]);
-    s.dest_down(ms(1), Dest(1));
+    s.dest_down(ms(1), Dest(1), Outage::new(ms(1)));
     assert_eq!(state(&s, a), State::Suspended(Why::Disconnected));
     let c = s.submit(ms(1), Dest(1), 1000, options(Priority::MAX, 50));
     assert_eq!(send(&mut s, ms(2), 9), [b.0]);
@@ -358,6 +358,51 @@ fn a_destination_that_comes_back_goes_on_where_it_was() {
     s.forget(ms(11), Dest(1));
     assert_eq!(finals(&mut s), [(a.0, Outcome::Lost), (c.0, Outcome::Lost)]);
     assert_eq!(s.objects(), 1);
+}
+
+/// The warnings that wait, with probabilities in percent.
+fn warnings(s: &mut Scheduler) -> Vec<(u64, u64)> {
+    let warning = |upcall| match upcall {
+        Upcall::Uncertain { request, probability } => Some((request.0, (probability.get() * 100.0).round() as u64)),
+        _ => None,
+    };
+    upcalls(s).into_iter().filter_map(warning).collect()
+}
+
+#[test]
+fn outage_warns_of_each_deadline_at_once() {
+    let mut s = scheduler(Policy::Remora);
+    s.forecast(ms(0), known(1000));
+    let urgent = s.submit(ms(0), D, 1000, options(Priority::HIGH, 4000));
+    let low = s.submit(ms(0), D, 1000, options(Priority::LOW, 19_000));
+    let free = s.submit(ms(0), D, 1000, options(Priority::LOW, 0));
+    let other = s.submit(ms(0), Dest(1), 1000, options(Priority::MEDIUM, 9000));
+    assert_eq!(warnings(&mut s), [], "the forecast is known");
+    // A second is over, and each thousand bytes take another.
+    s.dest_down(ms(1000), D, Outage::new(ms(0)));
+    assert_eq!(warnings(&mut s), [(urgent.0, 50), (low.0, 88)]);
+    let hopeless = s.submit(ms(2000), D, 1000, options(Priority::HIGH, 500));
+    assert_eq!(warnings(&mut s), [(hopeless.0, 0)]);
+    s.control(ms(2000), low, Command::Deadline(None)).unwrap();
+    s.control(ms(2000), free, Command::Deadline(Some(Duration::from_secs(8)))).unwrap();
+    s.control(ms(2000), free, Command::Suspend).unwrap();
+    assert_eq!(warnings(&mut s), [(free.0, 57)]);
+    s.dest_up(ms(2100), D);
+    s.submit(ms(2100), D, 1000, options(Priority::HIGH, 9000));
+    assert_eq!(warnings(&mut s), []);
+    assert_eq!(state(&s, other), State::Waiting);
+}
+
+#[test]
+fn deadline_before_the_first_measurement_is_uncertain() {
+    for policy in [Policy::Paper, Policy::Remora] {
+        let mut s = scheduler(policy);
+        let id = s.submit(ms(0), D, 1000, options(Priority::HIGH, 1000));
+        assert_eq!(warnings(&mut s), [(id.0, 50)], "{policy:?}");
+        s.forecast(ms(1), known(100_000));
+        s.submit(ms(1), D, 1000, options(Priority::HIGH, 1000));
+        assert_eq!(warnings(&mut s), [], "{policy:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Notices for the application, and their queue. It keeps the latest notice of each request that has not ended,
-//! because the application learns of it from no other source, and the newest of all others.
+//! Notices for the application, and their queue. It keeps the latest notice and the latest warning of each request
+//! that has not ended, because the application learns of it from no other source, and the newest of all others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -11,7 +11,8 @@ use remora_base::Rate;
 /// An event that an application may ignore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AtpNotice {
-    /// The bandwidth does not suffice for a request, which was suspended; or suffices again.
+    /// The bandwidth does not suffice for a request, which was suspended; or suffices again. Or the forecast is
+    /// unknown, and its deadline at risk.
     Request(Upcall),
     /// A connection is established, outgoing or incoming.
     Up { peer: PeerId, key: PublicKey, addr: SocketAddr },
@@ -42,17 +43,17 @@ const OTHERS_MAX: usize = 1024;
 pub(super) struct NoticeQueue {
     next: u64,
     waiting: BTreeMap<u64, AtpNotice>,
-    /// Positions of the notices about requests, one each.
-    of_requests: BTreeMap<RequestId, u64>,
+    /// Positions of the notices about requests, one of each subject.
+    of_requests: BTreeMap<(RequestId, Subject), u64>,
     /// Positions of all others.
     others: VecDeque<u64>,
 }
 
 impl NoticeQueue {
-    /// Adds a notice. One about a request replaces the previous one about it.
+    /// Adds a notice. One about a request replaces the previous one of its subject.
     pub(super) fn push_back(&mut self, notice: AtpNotice) {
-        let place = match request_of(&notice) {
-            Some(request) => *self.of_requests.entry(request).or_insert(self.next),
+        let place = match subject_of(&notice) {
+            Some(subject) => *self.of_requests.entry(subject).or_insert(self.next),
             None => {
                 if self.others.len() == OTHERS_MAX
                     && let Some(oldest) = self.others.pop_front()
@@ -70,17 +71,19 @@ impl NoticeQueue {
     /// Removes and returns the first notice.
     pub(super) fn pop_front(&mut self) -> Option<AtpNotice> {
         let (_, notice) = self.waiting.pop_first()?;
-        match request_of(&notice) {
-            Some(request) => drop(self.of_requests.remove(&request)),
+        match subject_of(&notice) {
+            Some(subject) => drop(self.of_requests.remove(&subject)),
             None => drop(self.others.pop_front()),
         }
         Some(notice)
     }
 
-    /// Removes the notice of a request that has ended.
+    /// Removes the notices of a request that has ended.
     pub(super) fn ended(&mut self, request: RequestId) {
-        if let Some(place) = self.of_requests.remove(&request) {
-            self.waiting.remove(&place);
+        for subject in [Subject::Suspension, Subject::Warning] {
+            if let Some(place) = self.of_requests.remove(&(request, subject)) {
+                self.waiting.remove(&place);
+            }
         }
     }
 
@@ -89,11 +92,19 @@ impl NoticeQueue {
     }
 }
 
-fn request_of(notice: &AtpNotice) -> Option<RequestId> {
+/// What a notice about a request says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Subject {
+    Suspension,
+    Warning,
+}
+
+fn subject_of(notice: &AtpNotice) -> Option<(RequestId, Subject)> {
     match notice {
         AtpNotice::Request(Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) => {
-            Some(*request)
+            Some((*request, Subject::Suspension))
         }
+        AtpNotice::Request(Upcall::Uncertain { request, .. }) => Some((*request, Subject::Warning)),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use remora_atp::Side;
+use remora_atp::{Probability, Side};
 
 use super::types::{Function, Upcall};
 use crate::code::Code;
@@ -30,6 +30,8 @@ pub(crate) enum CallbackEvent {
     Resumed { request: i64 },
     /// Becomes `ATP_BANDWIDTH` of `atp.h`.
     Bandwidth { rate: u64, side: Side },
+    /// Becomes `ATP_UNCERTAIN` of `atp.h`.
+    Uncertain { request: i64, probability: Probability },
 }
 
 impl Callback {
@@ -49,7 +51,17 @@ impl Callback {
 
 impl CallbackEvent {
     fn upcall(self) -> Upcall {
-        let mut u = Upcall { kind: 0, outcome: 0, request: 0, size: 0, written: 0, needed: 0, available: 0, side: 0 };
+        let mut u = Upcall {
+            kind: 0,
+            outcome: 0,
+            request: 0,
+            size: 0,
+            written: 0,
+            needed: 0,
+            available: 0,
+            side: 0,
+            probability: 0.0,
+        };
         match self {
             CallbackEvent::Final { request, outcome, size, written } => {
                 (u.kind, u.request, u.size, u.written) = (1, request, size, written);
@@ -65,6 +77,9 @@ impl CallbackEvent {
                     Side::Below => -1,
                     Side::Above => 1,
                 };
+            }
+            CallbackEvent::Uncertain { request, probability } => {
+                (u.kind, u.request, u.probability) = (5, request, probability.get());
             }
         }
         u

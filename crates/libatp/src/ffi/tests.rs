@@ -55,7 +55,7 @@ fn types_and_numbers_are_those_of_the_header() {
         "atp_data_t" = Data { bytes, size, capacity, priority }
         "atp_options_t" = Options { priority, deadline_ms, queue, on_shortage }
         "atp_command_t" = Command { op, state, size, written, acknowledged }
-        "atp_upcall_t" = Upcall { kind, outcome, request, size, written, needed, available, side }
+        "atp_upcall_t" = Upcall { kind, outcome, request, size, written, needed, available, side, probability }
     };
     let numbers = [
         ("ATP_FINAL", 1),

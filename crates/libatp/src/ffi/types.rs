@@ -62,6 +62,7 @@ pub(crate) struct Upcall {
     pub(super) needed: u64,
     pub(super) available: u64,
     pub(super) side: i32,
+    pub(super) probability: f64,
 }
 
 /// Type of `atp_callback_t`.

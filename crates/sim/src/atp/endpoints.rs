@@ -72,6 +72,11 @@ impl Endpoints {
         while let Some(event) = self.sender.poll_event() {
             match event {
                 Event::Upcall(Upcall::Final(end)) => self.ended(end, ledger),
+                Event::Upcall(Upcall::Uncertain { request, probability }) => {
+                    if let Some(number) = self.numbers.get(&request) {
+                        ledger.warned(*number, now, probability);
+                    }
+                }
                 Event::Down { why, .. } => self.lost = Some(why.to_string()),
                 Event::Refused { why, .. } => self.lost = Some(why.to_string()),
                 _ => {}

@@ -3,6 +3,9 @@
 //! On a stream an object is a heading of eight bytes and its content; by itself it begins with its
 //! number.
 
+use std::time::Duration;
+
+use remora_atp::Probability;
 use remora_base::Time;
 
 use super::workload::Object;
@@ -27,6 +30,8 @@ pub struct Fate {
     pub started: Option<Time>,
     /// Complete arrival at the receiver.
     pub arrived: Option<Time>,
+    /// First warning while the forecast was unknown, with the probability that it arrives in time.
+    pub warned: Option<(Time, Probability)>,
     /// Report of the final status to the sender.
     pub told: Option<(Time, FinalStatus)>,
 }
@@ -50,6 +55,14 @@ impl Fate {
     /// Whether the sender gave it up before the deadline, and it never arrived.
     pub fn rejected(&self, object: &Object) -> bool {
         !self.in_time(object) && self.told.is_some_and(|(_, told)| told == FinalStatus::Rejected)
+    }
+
+    /// Time from the first report that it may not or will not be in time, to its deadline; zero if none
+    /// came before.
+    pub fn lead(&self, object: &Object) -> Duration {
+        let told = self.told.filter(|(_, told)| *told != FinalStatus::Delivered).map(|(at, _)| at);
+        let first = self.warned.map(|(at, _)| at).into_iter().chain(told).min();
+        first.map_or(Duration::ZERO, |at| self.due(object).since(at))
     }
 
     fn due(&self, object: &Object) -> Time {
@@ -84,6 +97,14 @@ impl Ledger {
         });
     }
 
+    /// The sender learned that its deadline is at risk; later calls change nothing.
+    pub fn warned(&mut self, object: usize, now: Time, probability: Probability) {
+        self.update(object, |fate| {
+            fate.warned.get_or_insert((now, probability));
+            false
+        });
+    }
+
     /// It arrived completely.
     pub fn arrived(&mut self, object: usize, now: Time) {
         self.update(object, |fate| fate.arrived.replace(now).is_some());
@@ -93,6 +114,11 @@ impl Ledger {
     pub fn told(&mut self, object: usize, now: Time, told: FinalStatus) {
         self.told += 1;
         self.update(object, |fate| fate.told.replace((now, told)).is_some());
+    }
+
+    /// The fate of `object` so far.
+    pub fn fate(&self, object: usize) -> Option<&Fate> {
+        self.fates.get(object)
     }
 
     /// Objects with a final status.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use noq_proto::{Connection, ConnectionHandle, VarInt};
 use remora_base::{Rate, Rng, Time, Transmit};
 
-use crate::estimate::{Demand, Estimator, Knowledge, combine};
+use crate::estimate::{Demand, Estimator, Knowledge, Outage, combine};
 use crate::scheduler::Scheduler;
 use crate::session::config::{Bottleneck, Config};
 use crate::session::crypto::{Identity, PublicKey, tls_name};
@@ -278,7 +278,7 @@ impl Endpoint {
         let number = scheduler_number(&self.config, id);
         let scheduler = self.schedulers.entry(number).or_insert_with(|| Scheduler::new(self.config.scheduler));
         if !peer.early {
-            scheduler.dest_down(now, id.dest());
+            scheduler.dest_down(now, id.dest(), Outage::new(now));
         }
         self.handles.insert(handle.0, id);
         self.peers.insert(id, peer);
@@ -381,7 +381,7 @@ impl Endpoint {
         match p.estimator.forecast().state {
             Knowledge::Blackout { since } if !p.silent => {
                 p.silent = true;
-                scheduler.dest_down(now, id.dest());
+                scheduler.dest_down(now, id.dest(), Outage { since, past: p.estimator.past_outages() });
                 self.events.push_back(Event::Silent { peer: id, since });
             }
             Knowledge::Blackout { .. } => {}
