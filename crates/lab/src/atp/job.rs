@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use remora_sim::atp::contention::{self, ContentionRun};
 use remora_sim::atp::{self, Fate, Object, Protocol, Run, Sends, Trace, Workload};
 
+use super::contention::{Contest, contests};
 use super::options::{Experiment, Options};
 
 /// Sizes of bulk objects, in KB (ATP 02, Figure 6a).
@@ -22,6 +24,7 @@ pub(super) enum Job {
     Mixed(Protocol, u64),
     /// A bulk transfer with objects of so many KB.
     Bulk(Protocol, Sends, u32),
+    Contention(Contest, u64),
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +34,7 @@ pub(super) enum JobResult {
     Run(Vec<Object>, Run),
     /// Bytes per second.
     Rate(f64),
+    Contention(ContentionRun),
     Failed(String),
 }
 
@@ -58,6 +62,10 @@ impl Job {
             Job::Bulk(protocol, sends, kb) => {
                 atp::bulk(protocol, kb << 10, sends, epoch, BULK_SEED).map(JobResult::Rate).map_err(|e| e.to_string())
             }
+            Job::Contention(Contest { place, hosts }, seed) => {
+                let run = contention::contend(place, hosts, epoch, seed).map_err(|e| e.to_string())?;
+                Ok(JobResult::Contention(run))
+            }
         }
     }
 }
@@ -75,6 +83,11 @@ pub(super) fn all(options: &Options) -> Vec<Job> {
             Experiment::Estimate => jobs.extend(estimators(options).map(|p| Job::Saturated(p, options.first_seed))),
             Experiment::Timeline => {}
             Experiment::Bulk => jobs.extend(bulk(options)),
+            Experiment::Contention => {
+                jobs.extend(
+                    contests().flat_map(|contest| seeds(options).map(move |seed| Job::Contention(contest, seed))),
+                );
+            }
         }
     }
     // Figures 4(b) and 5 show the same run.
@@ -84,8 +97,13 @@ pub(super) fn all(options: &Options) -> Vec<Job> {
     jobs
 }
 
+fn seeds(options: &Options) -> impl Iterator<Item = u64> + use<> {
+    let first = options.first_seed;
+    (0..options.seeds).map(move |n| first.wrapping_add(n))
+}
+
 fn deadlines(options: &Options) -> Vec<Job> {
-    let seeds = || (0..options.seeds).map(|n| options.first_seed.wrapping_add(n));
+    let seeds = || seeds(options);
     let mut jobs = Vec::new();
     for workload in &options.workloads {
         jobs.extend(seeds().map(|seed| Job::Oracle(*workload, seed)));

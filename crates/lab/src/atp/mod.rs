@@ -2,9 +2,10 @@
 //!
 //! Read `options` (experiments and settings), `job` (the runs in virtual time) and [`real`] (the same over real
 //! sockets), then `outcome` (the report), `verdict` (is `atp` better than its rivals?), `evidence`
-//! (what the comparison with the paper shows), `tables` and `page`.
-//! [`nfs`] compares NFS over ATP with NFS over TCP; [`loopback`] measures throughput. [`run`] runs everything.
+//! (what the comparison with the paper shows), `warning`, `tables` and `page`.
+//! `contention` has several hosts on one bottleneck. [`nfs`] compares NFS over ATP with NFS over TCP; [`loopback`] measures throughput. [`run`] runs everything.
 
+mod contention;
 mod evidence;
 mod job;
 pub mod loopback;
@@ -15,16 +16,19 @@ mod page;
 pub mod real;
 mod tables;
 mod verdict;
+mod warning;
 
 use job::Job;
 
 use super::report::pool;
 use super::report::progress::bar;
 
+pub use contention::{ContentionRow, Share};
 pub use options::{Experiment, Options, SEEDS_MAX};
 pub use outcome::{AtpReport, Made};
 pub use remora_sim::atp::{Protocol, Trace, TraceError, Workload};
 pub use verdict::{Rival, WorkloadVerdict};
+pub use warning::WarningRow;
 
 /// Runs all cells on one pool.
 pub fn run(options: &Options) -> AtpReport {

@@ -18,11 +18,13 @@ pub enum Experiment {
     Timeline,
     /// Bulk transfers by object size: Figure 6(a).
     Bulk,
+    /// Several hosts on one bottleneck or in one cell, and TCP.
+    Contention,
 }
 
 impl Experiment {
-    pub const ALL: [Experiment; 4] =
-        [Experiment::Deadlines, Experiment::Estimate, Experiment::Timeline, Experiment::Bulk];
+    pub const ALL: [Experiment; 5] =
+        [Experiment::Deadlines, Experiment::Estimate, Experiment::Timeline, Experiment::Bulk, Experiment::Contention];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,6 +32,7 @@ impl Experiment {
             Experiment::Estimate => "estimate",
             Experiment::Timeline => "timeline",
             Experiment::Bulk => "bulk",
+            Experiment::Contention => "contention",
         }
     }
 }
@@ -44,7 +47,7 @@ pub struct Options {
     pub trace_name: Option<String>,
     /// First seed. Bulk transfers have their own.
     pub first_seed: u64,
-    /// Seeds for each cell with deadlines, 1 to [`SEEDS_MAX`].
+    /// Seeds for each cell with deadlines and each contest, 1 to [`SEEDS_MAX`].
     pub seeds: u64,
     /// Results do not depend on it.
     pub threads: NonZeroUsize,

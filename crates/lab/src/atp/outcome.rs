@@ -3,9 +3,11 @@
 use remora_sim::atp::{BULK_RATE, Class, Fate, FinalStatus, LEAD, Object, Protocol, Run, Sends, Trace, Workload};
 use serde::Serialize;
 
+use super::contention::{self, ContentionRow};
 use super::job::{BULK_SEED, Job, JobResult};
 use super::options::{Experiment, Options, RealConditions};
 use super::verdict::{Row, WorkloadVerdict};
+use super::warning::{self, WarningRow};
 use super::{options, verdict};
 use crate::report::provenance::{FailedRun, Provenance, Source};
 use crate::report::statistics::Summary;
@@ -41,9 +43,15 @@ fn of(experiment: Experiment, options: &Options, trace: &str) -> Made {
         Experiment::Deadlines => (trace.to_owned(), options.first_seed, options.seeds),
         // Curves and timelines show one run.
         Experiment::Estimate | Experiment::Timeline => (trace.to_owned(), options.first_seed, 1),
-        Experiment::Bulk => (format!("{:.0} KB/s, always", BULK_RATE / 1024.0), BULK_SEED, 1),
+        Experiment::Bulk => (steady(), BULK_SEED, 1),
+        Experiment::Contention => (steady(), options.first_seed, options.seeds),
     };
     Made { experiment: experiment.name(), link, first_seed, runs }
+}
+
+/// The link of bulk transfers and contention.
+fn steady() -> String {
+    format!("{:.0} KB/s, always", BULK_RATE / 1024.0)
 }
 
 /// Seconds of the trace in Figure 5.
@@ -62,11 +70,14 @@ pub struct AtpReport {
     pub rows: Vec<Row>,
     /// One verdict on `atp` for each workload.
     pub verdicts: Vec<WorkloadVerdict>,
+    /// How early the sender learns of missed deadlines; empty on real hosts.
+    pub warnings: Vec<WarningRow>,
     /// Figure 4: curves of the schemes that estimate, with both loads.
     pub curves: Vec<Curve>,
     /// Figure 5: for each scheme that estimates.
     pub timelines: Vec<Timeline>,
     pub bulk: Vec<Bulk>,
+    pub contention: Vec<ContentionRow>,
     pub failures: Vec<Failure>,
 }
 
@@ -126,9 +137,11 @@ impl AtpReport {
             trace,
             verdicts: verdict::judge(&rows),
             rows,
+            warnings: if options.real.is_none() { warning::rows(options, &done) } else { Vec::new() },
             curves: curves(options, &done),
             timelines: timelines(options, &done),
             bulk: bulk(&done),
+            contention: contention::rows(&done),
             failures: done.iter().filter_map(|(job, done)| failure(job, done)).collect(),
         }
     }
@@ -151,6 +164,7 @@ fn failure(job: &Job, done: &JobResult) -> Option<Failure> {
         Job::Cell(workload, protocol, seed) => (format!("{}, {}", workload.name(), protocol.name()), *seed),
         Job::Saturated(protocol, seed) | Job::Mixed(protocol, seed) => (protocol.name().to_owned(), *seed),
         Job::Bulk(protocol, _, kb) => (format!("{}, bulk, {kb} KB", protocol.name()), BULK_SEED),
+        Job::Contention(contest, seed) => (format!("{}, {}", contest.place.name(), contest.words()), *seed),
     };
     Some(Failure { what, run: FailedRun { seed, why: why.clone() } })
 }

@@ -3,9 +3,11 @@
 use plotters::prelude::*;
 use remora_sim::atp::Class;
 
+use super::contention;
 use super::outcome::{AtpReport, Bulk, Curve, Instant};
 use super::tables;
 use super::verdict::Row;
+use super::warning;
 use crate::report::page::{Body, Figure, Html, LegendEntry};
 use crate::report::plot::{self, Axis, Canvas, Drawn};
 use crate::report::statistics::Summary;
@@ -27,6 +29,10 @@ impl Html for AtpReport {
                 self.bars(&mut body, class.name())?;
             }
             body.table(tables::TABLE_2, &self.statuses());
+            if !self.warnings.is_empty() {
+                body.table(warning::TITLE, &warning::table(&self.warnings));
+                body.note(warning::NOTE);
+            }
             self.evidence().iter().for_each(|remark| body.note(remark));
         }
         for curve in &self.curves {
@@ -46,6 +52,17 @@ impl Html for AtpReport {
             if let Some(ratios) = self.ratios() {
                 body.table(tables::TITLE, &ratios);
             }
+        }
+        if !self.contention.is_empty() {
+            body.table(contention::TITLE, &contention::table(&self.contention));
+            body.note(contention::NOTE);
+        }
+        for row in &self.contention {
+            body.figure(&Figure {
+                caption: format!("{}: {}. The thick line is the newcomer's.", row.place, row.hosts),
+                svg: contention::svg(row)?,
+                ..Figure::default()
+            });
         }
         for timeline in &self.timelines {
             body.heading(&format!("ATP 02, Figure 5: {}", timeline.scheme));

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use remora_sim::atp::{BULK_RATE, ROUND_TRIP};
 
+use super::contention;
 use super::options::Experiment;
 use super::outcome::{AtpReport, Bulk, Made, Timeline};
 use super::verdict::{Rival, Row, WorkloadVerdict};
+use super::warning;
 use crate::report::number::or_empty;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
@@ -74,6 +76,9 @@ impl AtpReport {
         if !self.verdicts.is_empty() {
             add(VERDICTS, self.verdict_table().to_text_within(width));
         }
+        if !self.warnings.is_empty() {
+            add(warning::TITLE, warning::table(&self.warnings).to_text_within(width) + warning::NOTE + "\n");
+        }
         for curve in &self.curves {
             let error = curve_error(&curve.seconds);
             let words = format!("  {}: median error of the estimate: {error} of the bandwidth\n", curve.scheme);
@@ -87,6 +92,9 @@ impl AtpReport {
             if let Some(ratios) = self.ratios() {
                 add(TITLE, ratios.to_text_within(width));
             }
+        }
+        if !self.contention.is_empty() {
+            add(contention::TITLE, contention::table(&self.contention).to_text_within(width) + contention::NOTE + "\n");
         }
         for line in self.evidence().into_iter().chain(self.troubles()) {
             let _ = writeln!(out, "{line}");

@@ -83,7 +83,7 @@ impl Protocol {
 }
 
 /// A failed run.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Debug, Error)]
 pub enum ExperimentError {
     /// The baseline could not start.
     #[error(transparent)]
@@ -94,6 +94,9 @@ pub enum ExperimentError {
     /// The clock made no progress, or the protocol failed.
     #[error(transparent)]
     World(#[from] WorldError),
+    /// The medium's configuration is invalid.
+    #[error(transparent)]
+    Medium(#[from] remora_channel::ConfigError),
     /// A bulk transfer with undelivered objects.
     #[error("{delivered} of {objects} objects were delivered")]
     Unfinished {

@@ -4,10 +4,12 @@
 //! [`Trace`] is the link, [`Workload`] the objects, a [`Scheme`] the protocol, [`optimum`] the most
 //! that a sender with knowledge of the future could deliver. Read `trace`, `workload`, `world`,
 //! then `experiment`; `endpoints` and `baseline` have the schemes, `oracle` the optimum.
+//! `contention` has several hosts on one bottleneck.
 
 mod baseline;
 #[cfg(test)]
 mod blackout;
+pub mod contention;
 mod endpoints;
 mod experiment;
 mod ledger;
@@ -18,7 +20,7 @@ mod trace;
 mod workload;
 mod world;
 
-pub use baseline::{SetUpError, Streams, Tcp, TcpConfig};
+pub use baseline::{Congestion, SetUpError, Streams, Tcp, TcpConfig};
 pub use endpoints::{Endpoints, EndpointsError};
 pub use experiment::{
     BULK_RATE, ExperimentError, LEAD, Protocol, ROUND_TRIP, Sends, bulk, objects, run, saturating, steady_rate,

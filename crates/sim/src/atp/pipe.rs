@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of an IPv4 and a UDP header.
-const HEADERS: usize = 28;
+pub(super) const HEADERS: usize = 28;
 
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -53,6 +53,8 @@ struct Packet {
     start: Time,
     end: Time,
     payload: Bytes,
+    /// The host that sent it, or to which it goes, where several share the link.
+    host: usize,
 }
 
 impl Pipe {
@@ -60,8 +62,8 @@ impl Pipe {
         Pipe { link, packets: VecDeque::new(), dropped: 0, carried: 0 }
     }
 
-    /// Queues a UDP payload if there is space.
-    pub(super) fn send(&mut self, now: Time, payload: Bytes) {
+    /// Queues a UDP payload from or to `host` if there is space.
+    pub(super) fn send(&mut self, now: Time, host: usize, payload: Bytes) {
         let Link { trace, queue_max, when_down, .. } = &self.link;
         let waiting = self.packets.iter().rev().take_while(|p| p.start > now).count();
         if waiting >= *queue_max || (*when_down == WhenDown::Drops && trace.rate(now) <= 0.0) {
@@ -72,7 +74,7 @@ impl Pipe {
         let bytes = (payload.len() + HEADERS) as f64;
         // A link that stays down forever never sends it.
         let end = trace.when(trace.carried(start) + bytes).unwrap_or(Time::MAX).max(start);
-        self.packets.push_back(Packet { start, end, payload });
+        self.packets.push_back(Packet { start, end, payload, host });
     }
 
     /// When the next packet arrives.
@@ -80,12 +82,12 @@ impl Pipe {
         self.packets.front().map(|p| p.end + self.link.delay)
     }
 
-    /// The next packet that arrived.
-    pub(super) fn receive(&mut self, now: Time) -> Option<Bytes> {
+    /// The next packet that arrived, with its host.
+    pub(super) fn receive(&mut self, now: Time) -> Option<(usize, Bytes)> {
         self.next_arrival().filter(|at| *at <= now)?;
-        let payload = self.packets.pop_front()?.payload;
+        let Packet { payload, host, .. } = self.packets.pop_front()?;
         self.carried += (payload.len() + HEADERS) as u64;
-        Some(payload)
+        Some((host, payload))
     }
 }
 
@@ -105,14 +107,14 @@ mod tests {
     fn pipe_sends_in_order_and_bounds_its_queue() {
         let mut pipe = pipe(Trace::constant(1000.0), 5, 2, WhenDown::Holds);
         for n in 0..4u8 {
-            pipe.send(Time::ZERO, Bytes::from(vec![n; 72]));
+            pipe.send(Time::ZERO, usize::from(n), Bytes::from(vec![n; 72]));
         }
         assert_eq!(pipe.dropped, 1);
         for (at, n) in [(105, 0), (205, 1), (305, 2)] {
             let at = Time::from_millis(at);
             assert_eq!(pipe.next_arrival(), Some(at));
             assert_eq!(pipe.receive(at - Duration::from_nanos(1)), None);
-            assert_eq!(pipe.receive(at).map(|p| p[0]), Some(n));
+            assert_eq!(pipe.receive(at).map(|(host, p)| (host, p[0])), Some((usize::from(n), n)));
         }
         assert_eq!((pipe.next_arrival(), pipe.carried), (None, 300));
     }
@@ -122,8 +124,8 @@ mod tests {
         let trace = Trace::parse("0,1000\n1,1000\n1,0\n3,0\n3,1000\n").unwrap();
         for (when_down, dropped) in [(WhenDown::Holds, 0), (WhenDown::Drops, 1)] {
             let mut pipe = pipe(trace.clone(), 0, 50, when_down);
-            pipe.send(Time::from_millis(950), Bytes::from(vec![0; 72]));
-            pipe.send(Time::from_millis(1500), Bytes::from(vec![0; 72]));
+            pipe.send(Time::from_millis(950), 0, Bytes::from(vec![0; 72]));
+            pipe.send(Time::from_millis(1500), 0, Bytes::from(vec![0; 72]));
             assert_eq!((pipe.next_arrival(), pipe.dropped), (Some(Time::from_millis(3050)), dropped));
         }
     }

@@ -12,7 +12,7 @@ use super::pipe::{Link, Pipe};
 use super::workload::Object;
 
 /// Maximum of steps at one moment.
-const STEPS_MAX: u32 = 100_000;
+pub(super) const STEPS_MAX: u32 = 100_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// An end of the link.
@@ -179,11 +179,11 @@ impl<'a> World<'a> {
         if self.next_second <= self.now {
             self.end_second(scheme.estimate());
         }
-        while let Some(payload) = self.forth.receive(self.now) {
+        while let Some((_, payload)) = self.forth.receive(self.now) {
             scheme.handle_datagram(self.now, End::Receiver, payload, &mut self.ledger);
             self.drain(scheme);
         }
-        while let Some(payload) = self.back.receive(self.now) {
+        while let Some((_, payload)) = self.back.receive(self.now) {
             scheme.handle_datagram(self.now, End::Sender, payload, &mut self.ledger);
             self.drain(scheme);
         }
@@ -200,8 +200,8 @@ impl<'a> World<'a> {
     fn drain(&mut self, scheme: &mut dyn Scheme) {
         while let Some((from, payload)) = scheme.poll_transmit(self.now, &mut self.ledger) {
             match from {
-                End::Sender => self.forth.send(self.now, payload),
-                End::Receiver => self.back.send(self.now, payload),
+                End::Sender => self.forth.send(self.now, 0, payload),
+                End::Receiver => self.back.send(self.now, 0, payload),
             }
         }
     }

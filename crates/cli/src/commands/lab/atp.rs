@@ -24,14 +24,16 @@ the real ATP code in virtual time; QUIC connections with CUBIC stand in for TCP.
 An oracle that knows the future bandwidth gives the maximum.
 
 Experiments: deadlines (Table 2, Figure 6b to d), estimate (Figure 4), timeline
-(Figure 5), bulk (Figure 6a). With --real, deadlines and bulk use real endpoints
-and the kernel's TCP (CUBIC) on emulated links, several cells at once in real
-time: five minutes for a cell of deadlines, three for all of bulk.
+(Figure 5), bulk (Figure 6a), contention (2 to 8 ATP hosts on one bottleneck and
+in one cell, and beside CUBIC and BBR). With --real, deadlines and bulk use real
+endpoints and the kernel's TCP (CUBIC) on emulated links, several cells at once
+in real time: five minutes for a cell of deadlines, three for all of bulk.
 
 Examples:
   remora lab atp
   remora lab atp deadlines --workload filesystem --workload random --seeds 30
   remora lab atp --html atp.html
+  remora lab atp contention --seeds 6 --html contention.html
   # a trace: lines of time_s,rate_Bps, or in Mahimahi's format
   remora lab atp deadlines --trace mine.csv
   # real endpoints, the kernel's TCP (as root)
@@ -45,10 +47,13 @@ Examples:
 made (experiment, link, first_seed, runs: the seeds of each), rows (workload,
 class, scheme, objects, oracle, delivered, told, rejected, late, of_oracle,
 paper), verdicts (workload, high, baseline, paper_policy, oracle, of_oracle,
-low, low_baseline, table_2, missed: in words, [] is good), curves (scheme,
-figure, seconds: at, bandwidth, used, estimate), timelines (scheme, events),
-bulk (scheme, points: bytes, bytes a second), failures. A figure has runs,
-censored, median, low and high (95 % interval of the median), min, max, mean.
+low, low_baseline, table_2, missed: in words, [] is good), warnings (workload,
+class, scheme, missed, ahead, lead_s, warned, expected, warned_delivered),
+curves (scheme, figure, seconds: at, bandwidth, used, estimate), timelines
+(scheme, events), bulk (scheme, points: bytes, bytes a second), contention
+(place, hosts, jain, shares: kind, of_fair; joined_s, in_time, urgent_p95_ms,
+used, lost, curves), failures. A figure has runs, censored, median, low and high
+(95 % interval of the median), min, max, mean.
 docs/results/lab-atp.md has more.";
 
 #[derive(Args, Debug)]
@@ -62,13 +67,13 @@ pub(crate) struct Atp {
     /// Run only this scheme. May be repeated [default: all]
     #[arg(long = "scheme", value_name = "NAME", value_parser = protocol)]
     pub(crate) protocols: Vec<Protocol>,
-    /// Seeds for each cell of deadlines; an interval needs 6. The other experiments run each cell once
+    /// Seeds for each cell of deadlines and contention; an interval needs 6. The other experiments run each cell once
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub(crate) seeds: u64,
     /// The first seed; bulk uses none
     #[arg(long, value_name = "FIRST", default_value = "1")]
     pub(crate) seed: u64,
-    /// Trace of the bandwidth [default: the paper's; bulk always has 512 KB/s]
+    /// Trace of the bandwidth [default: the paper's; bulk and contention always have 512 KB/s]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]

@@ -113,7 +113,7 @@ impl RealCells<'_> {
                 Ok(JobResult::Fates(objects, fates))
             }
             Job::Bulk(protocol, sends, kb) => self.bulk(protocol, sends, kb << 10).map(JobResult::Rate),
-            Job::Saturated(..) | Job::Mixed(..) => Err("is simulated only".into()),
+            Job::Saturated(..) | Job::Mixed(..) | Job::Contention(..) => Err("is simulated only".into()),
         }
     }
 

@@ -16,6 +16,7 @@ use remora_base::{Rng, Time};
 use thiserror::Error;
 
 use super::super::world::End;
+use super::bbr::BbrConfig;
 use super::tls;
 
 /// Maximum UDP payload of an Ethernet frame.
@@ -34,6 +35,23 @@ impl SetUpError {
     }
 }
 
+/// The congestion control of a host's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Congestion {
+    /// RFC 9438.
+    Cubic,
+    /// Version 1, as in Linux.
+    Bbr,
+}
+
+/// Settings of a host's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Settings {
+    /// Maximum unacknowledged bytes of a connection, like a socket's send buffer.
+    pub(super) send_buffer: u64,
+    pub(super) congestion: Congestion,
+}
+
 /// One end with its connections.
 pub(super) struct Node {
     endpoint: Endpoint,
@@ -47,14 +65,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A host; the receiver's accepts connections. `send_buffer` bounds the unacknowledged bytes of
-    /// a connection, like a socket's send buffer.
-    pub(super) fn new(end: End, epoch: Instant, seed: u64, send_buffer: u64) -> Result<Node, SetUpError> {
+    /// A host; the receiver's accepts connections.
+    pub(super) fn new(end: End, epoch: Instant, seed: u64, settings: Settings) -> Result<Node, SetUpError> {
         let mut config = EndpointConfig::default();
         let mut random = [0; 32];
-        Rng::stream(seed, &format!("atp baseline {end:?}")).fill(&mut random);
+        let mut rng = Rng::stream(seed, &format!("atp baseline {end:?}"));
+        rng.fill(&mut random);
         config.rng_seed(Some(random));
-        let transport = Arc::new(transport(send_buffer));
+        let transport = Arc::new(transport(settings, &mut rng));
         let (server, client) = match end {
             End::Receiver => {
                 let mut server = ServerConfig::with_crypto(Arc::new(tls::server().map_err(SetUpError::of)?));
@@ -203,7 +221,7 @@ pub(super) fn write(connection: &mut Connection, id: StreamId, bytes: &mut Vec<B
     true
 }
 
-fn transport(send_buffer: u64) -> TransportConfig {
+fn transport(settings: Settings, rng: &mut Rng) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let streams = VarInt::from_u32(100_000);
     transport
@@ -214,10 +232,16 @@ fn transport(send_buffer: u64) -> TransportConfig {
         .max_concurrent_uni_streams(streams)
         .stream_receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
-        .send_window(send_buffer)
+        .send_window(settings.send_buffer)
         // Objects of one priority in sequence, not all at a time.
         .send_fairness(false)
-        .enable_segmentation_offload(false)
-        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+        .enable_segmentation_offload(false);
+    match settings.congestion {
+        Congestion::Cubic => transport.congestion_controller_factory(Arc::new(CubicConfig::default())),
+        Congestion::Bbr => {
+            let phase = rng.below(BbrConfig::PHASES) as usize;
+            transport.congestion_controller_factory(Arc::new(BbrConfig { phase }))
+        }
+    };
     transport
 }

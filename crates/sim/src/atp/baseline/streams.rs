@@ -11,7 +11,7 @@ use super::super::ledger::{FinalStatus, Ledger};
 use super::super::message::{Reader, heading};
 use super::super::workload::{Class, Object};
 use super::super::world::{End, Scheme};
-use super::node::{self, Node, SetUpError};
+use super::node::{self, Congestion, Node, SetUpError, Settings};
 use crate::events::EventQueue;
 
 /// Send buffer of a program that leaves all data to QUIC.
@@ -43,8 +43,9 @@ struct Sending {
 impl Streams {
     /// Opens the connection. The epoch is any instant.
     pub fn new(epoch: Instant, seed: u64) -> Result<Streams, SetUpError> {
-        let mut sender = Node::new(End::Sender, epoch, seed, SEND_BUFFER)?;
-        let receiver = Node::new(End::Receiver, epoch, seed, SEND_BUFFER)?;
+        let settings = Settings { send_buffer: SEND_BUFFER, congestion: Congestion::Cubic };
+        let mut sender = Node::new(End::Sender, epoch, seed, settings)?;
+        let receiver = Node::new(End::Receiver, epoch, seed, settings)?;
         let connection = sender.connect(Time::ZERO)?;
         Ok(Streams {
             sender,

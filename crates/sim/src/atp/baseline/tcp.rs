@@ -11,7 +11,7 @@ use super::super::ledger::{FinalStatus, Ledger};
 use super::super::message::{Reader, heading};
 use super::super::workload::{Class, Object};
 use super::super::world::{End, Scheme};
-use super::node::{self, Node, SetUpError};
+use super::node::{self, Congestion, Node, SetUpError, Settings};
 
 /// The connections and their use.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,7 @@ pub struct TcpConfig {
     pub depth: usize,
     /// Send buffer: maximum unacknowledged bytes of a connection.
     pub send_buffer: u64,
+    pub congestion: Congestion,
 }
 
 impl TcpConfig {
@@ -31,7 +32,12 @@ impl TcpConfig {
 
     /// The paper's "TCP": one connection for all classes.
     pub fn single() -> TcpConfig {
-        TcpConfig { lanes: vec![Class::ALL.to_vec()], depth: 1, send_buffer: Self::SEND_BUFFER_PAPER }
+        TcpConfig {
+            lanes: vec![Class::ALL.to_vec()],
+            depth: 1,
+            send_buffer: Self::SEND_BUFFER_PAPER,
+            congestion: Congestion::Cubic,
+        }
     }
 
     /// The paper's "M-TCP": `high` connections for high objects, one for each other class.
@@ -76,8 +82,9 @@ struct SendConnection {
 impl Tcp {
     /// Opens the connections. The epoch is any instant.
     pub fn new(config: &TcpConfig, epoch: Instant, seed: u64) -> Result<Tcp, SetUpError> {
-        let mut sender = Node::new(End::Sender, epoch, seed, config.send_buffer)?;
-        let receiver = Node::new(End::Receiver, epoch, seed, config.send_buffer)?;
+        let settings = Settings { send_buffer: config.send_buffer, congestion: config.congestion };
+        let mut sender = Node::new(End::Sender, epoch, seed, settings)?;
+        let receiver = Node::new(End::Receiver, epoch, seed, settings)?;
         let mut lanes = Vec::new();
         for classes in &config.lanes {
             let queue = config.lanes.iter().position(|other| other == classes).unwrap_or(lanes.len());
