@@ -174,7 +174,7 @@ pub enum Why {
 pub struct Probability(u16);
 
 impl Probability {
-    /// Impossible.
+    /// That of a deadline that cannot be met.
     pub const ZERO: Probability = Probability(0);
 
     /// The probability `p`, clamped to 0..=1; 0 if it is not a number.

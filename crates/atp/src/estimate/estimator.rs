@@ -62,7 +62,7 @@ impl Estimator {
         inner!(mut self, e => e.acknowledged(now, sent, bytes));
     }
 
-    /// Records that `bytes` were declared lost. Loss is no congestion signal here.
+    /// Records that `bytes` were declared lost: congestion, if there is a queue, or if it is heavy.
     pub fn lost(&mut self, now: Time, bytes: u64) {
         inner!(mut self, e => e.lost(now, bytes));
     }

@@ -11,7 +11,7 @@
 //! never decreases.
 //!
 //! Read `interface` and `forecast` first, then `rate` (the default algorithm) with `dispersal`, `byte_time`,
-//! `rate_bound`, `pacer`, `in_flight`, `blackout`, `outage` and `packet_pairs`; `paper` is the other algorithm.
+//! `rate_bound`, `pacer`, `in_flight`, `blackout`, `outage`, `share` and `packet_pairs`; `paper` is the other algorithm.
 
 mod blackout;
 mod byte_time;
@@ -26,6 +26,7 @@ mod packet_pairs;
 mod paper;
 mod rate;
 mod rate_bound;
+mod share;
 
 pub use estimator::Estimator;
 pub(crate) use forecast::combine;

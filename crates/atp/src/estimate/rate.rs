@@ -6,6 +6,7 @@
 //!   full queue.
 //! * The window is the bandwidth-delay product plus a small allowance. A standing queue is drained by sending below
 //!   the rate.
+//! * Lost packets in a long queue show that others use it too: the [`share`](super::share) of the rate falls.
 //! * Silence for about a round-trip time is a [`blackout`](super::blackout); the estimate is frozen. Afterwards the
 //!   old rate only paces the first burst: the window is that burst, and the forecast is unknown until that burst is
 //!   measured.
@@ -24,6 +25,7 @@ use super::interface::{Arrival, Config, Demand, Direction, Gate, Probe, Stats, b
 use super::outage::PastOutages;
 use super::pacer::{Pacer, quantum};
 use super::packet_pairs::{LinkEstimate, PacketPairs};
+use super::share::{PathState, Share};
 
 /// Minimum allowance of the window beyond the bandwidth-delay product, as time at the rate.
 const SLACK: Duration = Duration::from_millis(10);
@@ -40,6 +42,9 @@ const FIRST_PACKETS_MAX: u64 = 64;
 const BURSTS: u64 = 2;
 /// After a blackout the old rate is used again if nothing was measured within this time plus two round-trip times.
 const RECOVERY: Duration = Duration::from_millis(200);
+
+/// Factor by which a link that slows down exceeds what a change of the share explains.
+const COLLAPSE: f64 = 4.0;
 
 /// Transmission time of a full packet from which a link counts as slow: 58 KB/s.
 const SLOW: Duration = Duration::from_millis(25);
@@ -71,6 +76,7 @@ pub(super) struct RateEstimator {
     recovers_until: Option<Time>,
     packet_pairs: PacketPairs,
     past_outages: PastOutages,
+    share: Share,
     /// Transmission time of the peer's full packets.
     reverse_packet_time: Duration,
 }
@@ -104,6 +110,7 @@ impl RateEstimator {
             recovers_until: None,
             packet_pairs: PacketPairs::new(now),
             past_outages: PastOutages::default(),
+            share: Share::new(now),
             reverse_packet_time: Duration::ZERO,
         }
     }
@@ -116,16 +123,23 @@ impl RateEstimator {
             Some(_) => self.first_burst(),
             None => quantum(byte_time, self.config.mtu),
         };
-        self.pacer.sent(now, bytes, quantum, byte_time / self.gain());
+        self.pacer.sent(now, bytes, quantum, byte_time / (self.gain() * self.share.get()));
     }
 
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         self.heard(now);
         self.in_flight.acknowledged(now, sent, bytes);
         self.slow_start.acknowledged(sent, bytes, self.first_burst());
+        if let Some(smoothed) = self.in_flight.smoothed() {
+            let mtu = self.config.mtu;
+            let deviation = self.in_flight.deviation();
+            let path = PathState { smoothed, deviation, airtime: self.airtime(2 * mtu), mtu };
+            self.share.acknowledged(now, bytes, now.since(sent), path);
+        }
     }
 
-    pub(super) fn lost(&mut self, _now: Time, bytes: u64) {
+    pub(super) fn lost(&mut self, now: Time, bytes: u64) {
+        self.share.lost(now, bytes);
         self.in_flight.lost(bytes);
     }
 
@@ -157,6 +171,11 @@ impl RateEstimator {
         if let (Some(before), Some(new)) = (before, self.byte_time.get()) {
             // A slower rate shows as a queue, which the gain drains.
             self.pacer.rescale(now, (new / before).min(1.0));
+            if new > before * COLLAPSE {
+                // The packets in flight were sent at the old rate.
+                let drained = self.airtime(self.in_flight.bytes());
+                self.share.restart(now + drained + self.in_flight.smoothed().unwrap_or_default());
+            }
         }
         self.in_flight.stats_mut().samples += 1;
     }
@@ -197,6 +216,7 @@ impl RateEstimator {
             // Earlier packets do not occupy the link any more.
             self.pacer = Pacer::default();
         }
+        self.share.restart(now + RECOVERY + self.in_flight.smoothed().unwrap_or_default() * 2);
         self.dispersal.restart();
         self.byte_time.forget_samples();
         // The waiting objects measure the rate better than a pair before them.
@@ -214,6 +234,7 @@ impl RateEstimator {
             self.in_flight.resume(now);
         }
         self.slow_start = SlowStart::new(now);
+        self.share = Share::new(now);
         (self.dispersal, self.byte_time, self.pacer) = Default::default();
         (self.unmeasured, self.recovers_until, self.reverse_packet_time) = (0, None, Duration::ZERO);
         self.packet_pairs.postpone(now);
@@ -224,6 +245,7 @@ impl RateEstimator {
         if self.blackout.handle_timeout(now, &self.in_flight, airtime, self.config.mtu) {
             self.in_flight.stats_mut().blackouts += 1;
             self.in_flight.blackout_began(now);
+            self.share.restart(now);
         }
         if self.recovers_until.is_some_and(|until| until <= now) {
             self.recovers_until = None;
@@ -254,7 +276,7 @@ impl RateEstimator {
     }
 
     pub(super) fn forecast(&self) -> Forecast {
-        let rate = self.byte_time.get().map(|s| 1e9 / s);
+        let rate = self.byte_time.get().map(|s| 1e9 / s * self.share.get());
         let state = match (self.blackout.blackout_since(), rate) {
             (Some(since), _) => Knowledge::Blackout { since },
             (None, Some(_)) if self.recovers_until.is_none() => Knowledge::Known,
@@ -306,8 +328,9 @@ impl RateEstimator {
         let (Some(byte_time), Some(trip)) = (self.byte_time.get(), self.in_flight.round_trip_min()) else {
             return self.first_burst().saturating_add(self.slow_start.grown).min(FIRST_PACKETS_MAX * mtu);
         };
-        let on_the_way = (trip.as_nanos() as f64 / byte_time) as u64;
-        let slack = ((SLACK.as_nanos() as f64 / byte_time) as u64).max(2 * mtu);
+        let share = self.share.get();
+        let on_the_way = (trip.as_nanos() as f64 / byte_time * share) as u64;
+        let slack = ((SLACK.as_nanos() as f64 / byte_time * share) as u64).max(2 * mtu);
         // One packet more: it has arrived, and its acknowledgement waits for the second of a pair.
         on_the_way.saturating_add(slack).saturating_add(mtu)
     }

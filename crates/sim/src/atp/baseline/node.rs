@@ -38,7 +38,7 @@ impl SetUpError {
 /// The congestion control of a host's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Congestion {
-    /// RFC 9438.
+    /// That of most kernels (RFC 9438).
     Cubic,
     /// Version 1, as in Linux.
     Bbr,

@@ -156,15 +156,22 @@ mod tests {
 
     #[test]
     fn hosts_share_the_bottleneck_and_keep_deadlines() {
-        let once = |seed| contend(Place::Bottleneck, &[HostKind::Atp; 2], Instant::now(), seed).unwrap();
+        let once = |seed| contend(Place::Bottleneck, &[HostKind::Atp; 4], Instant::now(), seed).unwrap();
         let run = once(1);
         let rates: Vec<f64> = run.hosts.iter().map(rate).collect();
         let all: f64 = rates.iter().sum();
         assert!(all > 0.9 * BULK_RATE && all < BULK_RATE * 1.01, "{rates:?}");
-        assert!(rates.iter().all(|rate| *rate > 0.4 * all), "{rates:?}");
+        assert!(rates.iter().all(|rate| (0.2..0.3).contains(&(rate / all))), "{rates:?}");
         for Urgent { objects, in_time, .. } in run.hosts.iter().map(|h| &h.urgent) {
-            assert!(*objects > 100 && in_time == objects, "{in_time} of {objects}");
+            assert!(*objects > 100 && in_time * 100 >= objects * 99, "{in_time} of {objects}");
         }
+        // Without congestion control two of five are lost.
+        let lost = |h: &HostRun| h.sent_packets - h.received_packets;
+        assert!(
+            run.hosts.iter().all(|h| lost(h) * 20 < h.sent_packets),
+            "{:?}",
+            run.hosts.iter().map(lost).collect::<Vec<_>>()
+        );
         assert_eq!(once(1), run);
     }
 }
