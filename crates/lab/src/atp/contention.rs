@@ -5,9 +5,10 @@ use std::time::Duration;
 use plotters::prelude::*;
 use remora_base::Time;
 use remora_sim::atp::BULK_RATE;
-use remora_sim::atp::contention::{BIN, ContentionRun, END, HostKind, HostRun, JOIN, Place, SETTLED};
+use remora_sim::atp::contention::{BIN, ContentionRun, END, HostKind, HostRun, JOIN, SETTLED};
 use serde::Serialize;
 
+use super::contest::{Contest, contests};
 use super::job::{Job, JobResult};
 use crate::report::number::or_empty;
 use crate::report::plot::{self, Axis};
@@ -24,44 +25,6 @@ pub(super) const NOTE: &str = "Each host sends without a pause; an ATP host also
 /// Part of its fair share at which a newcomer has arrived, and the window in which it has it.
 const ARRIVED: f64 = 0.8;
 const WINDOW: Duration = Duration::from_secs(1);
-
-const ATP: [HostKind; 8] = [HostKind::Atp; 8];
-
-/// Hosts that contend; the last one joins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Contest {
-    pub(super) place: Place,
-    pub(super) hosts: &'static [HostKind],
-}
-
-/// All, in the order of the table.
-pub(super) fn contests() -> impl Iterator<Item = Contest> {
-    use HostKind::{Atp, Bbr, Cubic};
-    const BESIDE_TCP: [&[HostKind]; 9] = [
-        &[Cubic, Atp],
-        &[Atp, Cubic],
-        &[Cubic, Cubic, Atp, Atp],
-        &[Bbr, Atp],
-        &[Atp, Bbr],
-        &[Bbr, Bbr, Atp, Atp],
-        &[Cubic, Cubic],
-        &[Bbr, Bbr],
-        &[Cubic, Bbr],
-    ];
-    let places = [Place::Bottleneck, Place::Cell, Place::FadingCell];
-    let alone = places.into_iter().flat_map(|place| [2, 4, 8].map(|n| Contest { place, hosts: &ATP[..n] }));
-    let beside = BESIDE_TCP.into_iter().map(|hosts| Contest { place: Place::Bottleneck, hosts });
-    alone.chain(beside)
-}
-
-impl Contest {
-    /// As in `2 cubic, 1 atp`: groups in the order of their start.
-    pub(super) fn words(self) -> String {
-        let groups = self.hosts.chunk_by(|a, b| a == b);
-        let words = groups.filter_map(|group| Some(format!("{} {}", group.len(), group.first()?.name())));
-        words.collect::<Vec<_>>().join(", ")
-    }
-}
 
 /// The figures of a contest over its seeds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -228,7 +191,7 @@ pub(super) fn svg(row: &ContentionRow) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use remora_sim::atp::contention::Urgent;
+    use remora_sim::atp::contention::{Place, Urgent};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use remora_sim::atp::contention::{self, ContentionRun};
 use remora_sim::atp::{self, Fate, Object, Protocol, Run, Sends, Trace, Workload};
 
-use super::contention::{Contest, contests};
+use super::contest::{Contest, contests};
 use super::options::{Experiment, Options};
 
 /// Sizes of bulk objects, in KB (ATP 02, Figure 6a).

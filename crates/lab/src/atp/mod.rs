@@ -6,6 +6,7 @@
 //! `contention` has several hosts on one bottleneck. [`nfs`] compares NFS over ATP with NFS over TCP; [`loopback`] measures throughput. [`run`] runs everything.
 
 mod contention;
+mod contest;
 mod evidence;
 mod job;
 pub mod loopback;
