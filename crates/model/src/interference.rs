@@ -2,7 +2,8 @@
 //!
 //! * The formulas treat the packets of copies as separate arrivals, but they come in bursts. Where
 //!   copies have a noticeable share of the traffic, or a burst may cause a noticeable share of
-//!   others' delay, the figures are doubted.
+//!   others' delay, the figures are doubted; so are all on the route of a copy whose rate no formula
+//!   gives.
 //! * A saturated resource passes on less than the flows offer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +72,7 @@ impl Interference<'_> {
 
     /// Packets delayed by bursts arrive together at all later points, too.
     fn beside_copies(&self, report: &mut Report) {
-        let bursts = self.bursts();
+        let bursts = self.bursts(report);
         let held_s = |point: &QueuePoint| self.held_s(&bursts, *point);
         let mut media = vec![BurstDelay::default(); self.network.topology.media.len()];
         let mut gateways = vec![BurstDelay::default(); self.network.topology.gateways.len()];
@@ -112,11 +113,16 @@ impl Interference<'_> {
     }
 
     /// Possible added mean wait by bursts at each point, in seconds, if a whole window queues
-    /// there.
-    fn bursts(&self) -> BTreeMap<QueuePoint, f64> {
+    /// there; infinite if the rate of the copy is unknown.
+    fn bursts(&self, report: &Report) -> BTreeMap<QueuePoint, f64> {
         let mut bursts = BTreeMap::new();
         let copies = self.network.topology.copies.iter().zip(&self.network.copies).zip(self.rates);
-        for ((copy, (there, back)), rate) in copies {
+        for (((copy, (there, back)), rate), about) in copies.zip(&report.copies) {
+            if about.outcome.value().is_none() {
+                let points = [there, back].into_iter().flat_map(|route| self.along_route(route));
+                bursts.extend(points.map(|point| (point, f64::INFINITY)));
+                continue;
+            }
             for (route, burst) in [(there, &copy.data), (back, &copy.reply)] {
                 self.along(&mut bursts, copy, route, burst, *rate);
             }

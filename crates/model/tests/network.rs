@@ -365,3 +365,27 @@ fn topology_of_ten_thousand_nodes_is_solved() {
     }
     assert!(report.copies[0].outcome.value().is_some());
 }
+
+/// Network 107 of seed 7: a processor that nothing of the copy touches is overloaded, so no formula gives the copy's
+/// rate; it may fill the ring all the same.
+#[test]
+fn flows_beside_a_copy_of_unknown_rate_are_doubted() {
+    let ring = Kind::Ring { walk: seconds(1e-6), discipline: Discipline::OneLimited };
+    let mut topology = Topology {
+        media: vec![medium("ring", 4, ring), medium("floor", 100, switch())],
+        groups: vec![group("desks", "ring", 78), group("servers", "floor", 2), group("sink", "floor", 1)],
+        gateways: vec![gateway("g", &["ring", "floor"])],
+        flows: vec![flow("desks", "servers", 0.6, 151.0), flow("servers", "sink", 100.0, 500.0)],
+        copies: vec![copy("desks", "servers", 1)],
+    };
+    let doubted = |topology: &Topology| {
+        let report = solve(topology.clone());
+        let doubts = [report.media[0].delay_s.as_ref().unwrap().outside(), report.flows[0].delay_s.outside()];
+        (report.copies[0].outcome.value().is_some(), doubts.map(|doubts| doubts.contains(&Reason::BesideCopy)))
+    };
+    assert_eq!(doubted(&topology), (true, [true; 2]));
+    topology.groups[2].cost = seconds(0.01);
+    assert_eq!(doubted(&topology), (false, [true; 2]));
+    topology.copies.clear();
+    assert!(solve(topology).flows[0].delay_s.outside().is_empty(), "the ring is not loaded without the copy");
+}

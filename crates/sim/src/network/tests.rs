@@ -2,6 +2,7 @@
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
+use remora_model::wifi::{Periods, TwoStateChannel};
 use remora_model::{
     Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, NEAR, Network, Origin, PacketRate, Report, Seconds,
     Size, Topology,
@@ -127,6 +128,44 @@ fn overload_is_answered_with_the_carried_rate() {
     assert!((sink.carried_packets_per_s.unwrap() / 1250.0 - 1.0).abs() < 0.02, "{sink:?}");
     assert!(other.delay_s.is_answered() && other.delay_s.value().is_some(), "{other:?}");
     assert_eq!(answer.media[0].delay_s.as_ref().unwrap().how(), Origin::Saturated);
+}
+
+/// A flow with few packets is simulated with more. The mean of the medium is still that of the packets offered.
+#[test]
+fn medium_with_raised_flow_has_the_mean_of_offered_packets() {
+    let channel = TwoStateChannel { good_s: 1.0, bad_s: 0.0, bad: Periods::Uniform };
+    let mut topology = one(Kind::Wifi { overhead: seconds(5e-5), channel }, 1, 0.1, size(8000.0, 0.0));
+    topology.media[0].rate = Rate::mbit(1);
+    topology.groups.push(Group { name: "base".into(), medium: "m".into(), stations: 1, cost: Seconds::ZERO });
+    // Network 67 of seed 7: two rare flows beside a copy, of which one is rarer.
+    let flow = |rate, bytes: f64| Flow {
+        from: "base".into(),
+        to: "all".into(),
+        rate: PacketRate::new(rate).unwrap(),
+        size: size(8.0 * bytes, 0.0),
+    };
+    topology.flows = vec![flow(0.003, 1269.0), flow(0.2, 353.0)];
+    let burst = |packets, bytes: f64| Burst { packets, size: size(8.0 * bytes, 0.0) };
+    topology.copies.push(Copy {
+        from: "all".into(),
+        to: "base".into(),
+        file_bytes: 1 << 30,
+        block_bytes: 1460,
+        window: 1,
+        data: burst(1.0, 1487.0),
+        reply: burst(1.0, 131.0),
+        software: Seconds::ZERO,
+        disk: Seconds::ZERO,
+        think: seconds(0.004),
+    });
+    let network = Network::new(topology).unwrap();
+    let report = network.solve();
+    let (answer, _) = answered(&network, &report, 400_000, 1);
+    let [long, short] = [0, 1].map(|flow| *answer.flows[flow].delay_s.value().unwrap());
+    let medium = answer.media[0].delay_s.as_ref().unwrap();
+    assert_eq!(medium.how(), Origin::Simulated);
+    let expected = (0.003 * long + 0.2 * short) / 0.203;
+    assert!(long > 1.5 * short && (medium.value().unwrap() / expected - 1.0).abs() < 0.05, "{medium:?} {expected}");
 }
 
 /// Two media that a gateway joins: a flow on the second one needs those that come from the first

@@ -1,11 +1,13 @@
 //! What the replications say together about media, gateways, flows and copies.
 
+use std::collections::BTreeMap;
+
 use remora_model::queue::PROCESSOR;
 use remora_model::ring::Discipline;
-use remora_model::{Kind, Network, Reason, Report};
+use remora_model::{Kind, Network, Reason, Report, Route};
 
 use super::interval::Interval;
-use super::replication::{Replication, Window};
+use super::replication::{Replication, SteadyPart, Window};
 
 /// A queue grows if at least this share of the packets that enter it stays there.
 const GROWTH: f64 = 0.02;
@@ -54,6 +56,8 @@ pub struct Figures<'a> {
     network: &'a Network,
     reports: &'a Reports<'a>,
     replications: &'a [Replication<'a>],
+    /// The simulated rates of flows that are raised.
+    raised: &'a BTreeMap<usize, f64>,
     windows: Vec<Window>,
     /// By flow, then by element of its route, 0 being the processor: whether its queue grows.
     growing: Vec<Vec<bool>>,
@@ -68,6 +72,7 @@ impl<'a> Figures<'a> {
         network: &'a Network,
         reports: &'a Reports<'a>,
         replications: &'a [Replication<'a>],
+        raised: &'a BTreeMap<usize, f64>,
     ) -> Figures<'a> {
         let windows: Vec<Window> = replications.iter().map(|r| r.window()).collect();
         let topology = network.topology();
@@ -75,6 +80,7 @@ impl<'a> Figures<'a> {
             network,
             reports,
             replications,
+            raised,
             windows,
             growing: Vec::new(),
             media_growing: vec![false; topology.media.len()],
@@ -201,7 +207,41 @@ impl<'a> Figures<'a> {
         if self.media_growing[medium] {
             return Figure::Saturated(self.medium_carried(medium));
         }
-        steady(self.replications.iter().filter_map(|r| r.medium(medium)).collect())
+        let on_route = |route: &Route| route.hops.iter().position(|hop| hop.medium == medium).map(|at| 2 * at + 1);
+        self.weighted(on_route)
+            .unwrap_or_else(|| steady(self.replications.iter().filter_map(|r| r.medium(medium)).collect()))
+    }
+
+    /// The mean time of all flows' packets at an element that a raised flow crosses, each flow with its own rate;
+    /// `None` without such a flow. `on_route` is the element's place on a route.
+    fn weighted(&self, on_route: impl Fn(&Route) -> Option<usize>) -> Option<Figure> {
+        let routes = self.network.flow_routes().iter().enumerate();
+        let flows: Vec<(usize, usize)> =
+            routes.filter_map(|(flow, route)| on_route(route).map(|element| (flow, element))).collect();
+        if !flows.iter().any(|(flow, _)| self.raised.contains_key(flow)) {
+            return None;
+        }
+        let means = |runs: &[SteadyPart]| -> Vec<Option<f64>> {
+            let mean = |(flow, element): &(usize, usize)| {
+                let (packets, sum_s) = runs.iter().map(|run| run.passed(*flow, *element)).fold((0, 0.0), added);
+                (packets > 0).then(|| sum_s / packets as f64)
+            };
+            flows.iter().map(mean).collect()
+        };
+        let runs: Vec<SteadyPart> = self.replications.iter().map(Replication::steady_part).collect();
+        let all = means(&runs);
+        // A flow without packets in one run has its mean of all runs there.
+        let of_run = |run: &SteadyPart| {
+            let (mut rates, mut sum) = (0.0, 0.0);
+            for (((flow, _), mean), all) in flows.iter().zip(means(std::slice::from_ref(run))).zip(&all) {
+                let Some(mean) = mean.or(*all) else { continue };
+                let rate = self.reports.all.flows[*flow].packets_per_s;
+                (rates, sum) = (rates + rate, sum + rate * mean);
+            }
+            (rates > 0.0).then(|| sum / rates)
+        };
+        let values: Option<Vec<f64>> = runs.iter().map(of_run).collect();
+        Some(values.map_or(Figure::Unknown, |values| Figure::Steady(Interval::of_values(&values))))
     }
 
     /// Packets a second out of a medium.
@@ -220,7 +260,9 @@ impl<'a> Figures<'a> {
         if self.gateways_growing[gateway] {
             return Figure::Saturated(self.gateway_carried(gateway));
         }
-        steady(self.replications.iter().filter_map(|r| r.gateway(gateway)).collect())
+        let on_route = |route: &Route| route.gateways.iter().position(|g| *g == gateway).map(|at| 2 * at + 2);
+        self.weighted(on_route)
+            .unwrap_or_else(|| steady(self.replications.iter().filter_map(|r| r.gateway(gateway)).collect()))
     }
 
     /// Packets a second out of a gateway.
@@ -261,4 +303,8 @@ impl<'a> Figures<'a> {
 
 fn steady(tails: Vec<super::super::series::Tail>) -> Figure {
     Interval::of_tails(&tails).map_or(Figure::Unknown, Figure::Steady)
+}
+
+fn added(a: (u64, f64), b: (u64, f64)) -> (u64, f64) {
+    (a.0 + b.0, a.1 + b.1)
 }

@@ -57,6 +57,22 @@ impl Window {
     }
 }
 
+/// The packets of all flows in a run without its start.
+pub(super) struct SteadyPart {
+    from: Vec<Passage>,
+    to: Vec<Passage>,
+}
+
+impl SteadyPart {
+    /// Packets of a flow that passed an element of its route, and the sum of their times there.
+    pub(super) fn passed(&self, flow: usize, element: usize) -> (u64, f64) {
+        let (from, to) = (self.from[flow].passed[element], self.to[flow].passed[element]);
+        (to.packets - from.packets, to.sum_s - from.sum_s)
+    }
+}
+
+/// The start of a run, in which queues fill, is at least this share of it.
+const START: f64 = 0.2;
 /// A window is at least this share of the run.
 const WINDOW_LEAST: f64 = 0.25;
 
@@ -102,6 +118,15 @@ impl<'a> Replication<'a> {
         let from = self.marks.iter().rev().find(early).cloned();
         let from = from.unwrap_or_else(|| Counts { seconds: 0.0, ..zeroed(&to) });
         Window { from, to }
+    }
+
+    /// The run from the first mark behind its start.
+    pub(super) fn steady_part(&self) -> SteadyPart {
+        let Counts { seconds, passages: to, .. } = self.counts();
+        let behind = |mark: &&Counts| mark.seconds >= START * seconds;
+        let from = self.marks.iter().find(behind).map(|mark| mark.passages.clone());
+        let from = from.unwrap_or_else(|| zeroed(&self.counts()).passages);
+        SteadyPart { from, to }
     }
 
     /// The whole run.

@@ -1,5 +1,7 @@
 //! The replications of a network, advanced in rounds of twice the length.
 
+use std::collections::BTreeMap;
+
 use remora_model::{Network, Report};
 
 use super::super::run::TooMuch;
@@ -25,6 +27,8 @@ pub struct Trial<'a> {
     network: &'a Network,
     reports: Reports<'a>,
     wanted: Wanted,
+    /// The simulated rates of flows that are raised.
+    raised: BTreeMap<usize, f64>,
     replications: Vec<Replication<'a>>,
 }
 
@@ -51,7 +55,8 @@ impl<'a> Trial<'a> {
         let count = if wanted.is_empty() { 0 } else { REPLICATIONS };
         let one = |number| Replication::new(network, selection, Seed { base: seed, number });
         let replications = (0..count).map(one).collect::<Result<_, _>>()?;
-        Ok(Trial { network, reports: Reports::of(network, report), wanted, replications })
+        let raised = selection.rates.clone();
+        Ok(Trial { network, reports: Reports::of(network, report), wanted, raised, replications })
     }
 
     /// Runs until all wanted figures are known well enough, the events are used, or `expired` says
@@ -75,7 +80,7 @@ impl<'a> Trial<'a> {
     }
 
     pub fn figures(&self) -> Figures<'_> {
-        Figures::of(self.network, &self.reports, &self.replications)
+        Figures::of(self.network, &self.reports, &self.replications, &self.raised)
     }
 
     /// The report with the figures of the trial.
