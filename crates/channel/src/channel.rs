@@ -1,5 +1,7 @@
 //! The channel: the stations' device queues, medium access, and delivery.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use remora_base::{Rng, Time};
 
@@ -215,6 +217,15 @@ impl Channel {
         self.bus.as_ref().map_or(0, |bus| bus.collisions)
     }
 
+    /// Time in use, of all media together: frames; on a medium with collisions also gaps, collisions
+    /// and back-off.
+    pub fn in_use(&self) -> Duration {
+        match &self.bus {
+            Some(bus) => Duration::from_nanos(bus.used),
+            None => self.lanes().map(|lane| self.traffic(lane).stats.airtime).sum(),
+        }
+    }
+
     /// The oldest frame record not yet taken, in the order in which the frames' fates were decided.
     /// The channel keeps the last `trace_frames` records.
     pub fn poll_trace(&mut self) -> Option<FrameRecord> {
@@ -306,7 +317,7 @@ impl Channel {
                 let sent = self.media.of(lane.from).rate.send(start, frame_bytes(head.bytes as u64), 1);
                 self.transmit(lane, head, sent);
                 let has_more = self.waiting[by] > 0;
-                self.bus.iter_mut().for_each(|bus| bus.sent(by, sent.end, has_more));
+                self.bus.iter_mut().for_each(|bus| bus.sent(by, sent.start, sent.end, has_more));
             }
             Contention::Collided(given_up) => {
                 for (by, at) in given_up {

@@ -107,6 +107,10 @@ pub(crate) struct Bus {
     free: u64,
     /// Collisions until now.
     pub(crate) collisions: u64,
+    /// Time in use until now, in nanoseconds: frames, gaps, collisions, and back-off before these.
+    pub(crate) used: u64,
+    /// Whether a station waited when the medium became free.
+    is_contended: bool,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -136,6 +140,8 @@ impl Bus {
             stations: vec![Station::default(); stations],
             free: 0,
             collisions: 0,
+            used: 0,
+            is_contended: false,
         }
     }
 
@@ -164,14 +170,15 @@ impl Bus {
         }
     }
 
-    /// A station sent its frame until `end`; `has_more` if another one waits.
-    pub(crate) fn sent(&mut self, station: usize, end: Time, has_more: bool) {
-        self.free = self.timing.free_after(end.as_nanos());
+    /// A station sent its frame from `start` until `end`; `has_more` if another one waits.
+    pub(crate) fn sent(&mut self, station: usize, start: Time, end: Time, has_more: bool) {
+        self.occupy(start.as_nanos(), end.as_nanos());
         if let Some(station) = self.stations.get_mut(station) {
             station.wants = has_more;
             station.ready = end.as_nanos().saturating_add(self.timing.gap);
             station.back_off.sent();
         }
+        self.is_contended = self.is_wanted();
     }
 
     /// A station gave up a frame; `has_more` if another one waits.
@@ -179,6 +186,18 @@ impl Bus {
         if let Some(station) = self.stations.get_mut(station) {
             station.wants = has_more;
         }
+        self.is_contended = self.is_wanted();
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.stations.iter().any(|s| s.wants)
+    }
+
+    /// The medium is in use from `start` to `end`, and until all stations sense it free.
+    fn occupy(&mut self, start: u64, end: u64) {
+        let since = if self.is_contended { self.free.min(start) } else { start };
+        self.free = self.timing.free_after(end);
+        self.used = self.used.saturating_add(self.free.saturating_sub(since));
     }
 
     fn propagation(&self) -> Duration {
@@ -205,7 +224,8 @@ impl Bus {
                 given_up.push((*index, Time::from_nanos(end)));
             }
         }
-        self.free = self.timing.free_after(over);
+        self.occupy(start(0), over);
+        self.is_contended = true;
         given_up
     }
 }
@@ -272,6 +292,28 @@ mod tests {
         Bus::new(Rate::mbit(10), Duration::from_micros(5), stations, seed)
     }
 
+    #[test]
+    fn back_off_counts_as_use_and_silence_does_not() {
+        let mut bus = bus(2, 1);
+        let mut at = Time::from_micros(100);
+        // One frame with its gap and its propagation, and nothing before.
+        bus.request(0, at);
+        bus.sent(0, at, at + FRAME, false);
+        assert_eq!(bus.used, 800_000 + 5_000 + 9_600);
+        // From then on both always have a frame, so the medium is never unused.
+        at = Time::from_millis(10);
+        (0..2).for_each(|s| bus.request(s, at));
+        let before = bus.used;
+        for _ in 0..100 {
+            match bus.resolve().unwrap() {
+                Contention::Sends(station, start) => bus.sent(station, start, start + FRAME, true),
+                Contention::Collided(given_up) => given_up.iter().for_each(|(s, _)| bus.gave_up(*s, true)),
+            }
+        }
+        assert_eq!(bus.used - before, bus.free - at.as_nanos());
+        assert!(bus.collisions > 5, "{}", bus.collisions);
+    }
+
     /// Share of the time that frames take if all stations always have one, the gap counted in.
     fn efficiency(stations: usize, frame: Duration) -> f64 {
         let mut bus = bus(stations, 1);
@@ -281,7 +323,7 @@ mod tests {
             match bus.resolve().unwrap() {
                 Contention::Sends(station, start) => {
                     end = start + frame;
-                    bus.sent(station, end, true);
+                    bus.sent(station, start, end, true);
                     sent += 1;
                 }
                 Contention::Collided(given_up) => given_up.iter().for_each(|(s, _)| bus.gave_up(*s, true)),
@@ -308,7 +350,7 @@ mod tests {
         bus.request(1, Time::from_micros(7));
         assert_eq!(bus.contention_end(), Some(Time::from_micros(12)));
         assert_eq!(bus.resolve(), Some(Contention::Sends(1, Time::from_micros(7))));
-        bus.sent(1, Time::from_micros(7) + FRAME, true);
+        bus.sent(1, Time::from_micros(7), Time::from_micros(7) + FRAME, true);
         // The station hears its own frame at once, but all stations must sense the medium free.
         assert_eq!(bus.resolve(), Some(Contention::Sends(1, Time::from_nanos(7_000 + 800_000 + 5_000 + 9_600))));
     }
@@ -347,7 +389,7 @@ mod tests {
                         let (came, has_more) = ended(station, &mut queues);
                         prop_assert!(start >= came && start >= last_end, "{start} {came} {last_end}");
                         last_end = start + FRAME;
-                        bus.sent(station, last_end, has_more);
+                        bus.sent(station, start, last_end, has_more);
                     }
                     Some(Contention::Collided(given_up)) => {
                         for (station, _) in given_up {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use remora_base::Time;
 use remora_channel::{Channel, ConfigError, Duplex, Outage, Side, floor};
 
+use crate::net::{BackgroundLoad, START};
 use crate::world::ServerConfig;
 use crate::world::Stuck;
 use crate::world::slow_host::SlowHost;
@@ -64,9 +65,13 @@ pub struct CopyConfig {
     pub host: Option<SlowHost>,
     /// Hand-offs of all mobiles at once.
     pub handoffs: Vec<HandOff>,
+    /// Other stations that load the medium from the run's start on.
+    pub load: Option<BackgroundLoad>,
+    /// When the copies begin; a load is steady by then.
+    pub begin: Time,
     /// Whether to log every packet ([`MobileCopy::packets`](crate::copy::MobileCopy::packets)).
     pub progress: bool,
-    /// A copy not done by then is censored (the papers: 300 s).
+    /// A copy that takes longer is censored (the papers: 300 s).
     pub limit: Duration,
 }
 
@@ -84,9 +89,16 @@ impl CopyConfig {
             mobiles: 1,
             host: None,
             handoffs: Vec::new(),
+            load: None,
+            begin: Time::ZERO,
             progress: false,
             limit: Duration::from_secs(300),
         }
+    }
+
+    /// Adds a load that is steady when the copies begin.
+    pub fn beside(self, load: BackgroundLoad) -> CopyConfig {
+        CopyConfig { load: Some(load), begin: Time::ZERO + START, ..self }
     }
 
     /// Adds the link protocol as configured by [`link_on`].

@@ -1,6 +1,8 @@
 //! The user of a client that copies one file: LOOKUP and READs, or CREATE, WRITEs and COMMIT, and
 //! the calls of its [`Manner`](super::config::Manner).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use remora_base::Time;
 use remora_client::{Answer, Busy, CallFailure, CallId, Client, Request};
@@ -25,6 +27,8 @@ pub(crate) struct Task {
     /// Maximum bytes that the server accepts in one call.
     pub(crate) io_max: u32,
     pub(crate) host: Option<SlowHost>,
+    /// When it begins.
+    pub(crate) begin: Time,
 }
 
 /// The first calls of a copy.
@@ -94,9 +98,9 @@ impl Copier {
         self.ended.is_some()
     }
 
-    /// End of the copy, successful or not.
-    pub(crate) fn ended(&self) -> Option<Time> {
-        self.ended
+    /// Duration of the copy, successful or not.
+    pub(crate) fn took(&self) -> Option<Duration> {
+        self.ended.map(|ended| ended.since(self.task.begin))
     }
 
     pub(crate) fn direction(&self) -> Direction {
@@ -263,6 +267,7 @@ impl Copier {
     /// Submits all requests that are possible now.
     fn step(&mut self, now: Time, client: &mut Client) -> Result<(), Busy> {
         self.state = match std::mem::replace(&mut self.state, State::Start) {
+            State::Start if now < self.task.begin => State::Start,
             State::Start => self.begin(now, client)?,
             State::Mounted(root) => self.open(now, client, &root)?,
             State::Opened(fh) => Self::size(now, client, fh)?,
@@ -298,6 +303,7 @@ impl User for Copier {
 
     fn poll_timeout(&self) -> Option<Time> {
         match &self.state {
+            State::Start => Some(self.task.begin),
             State::Moving(transfer, _) => transfer.poll_timeout(),
             _ => None,
         }

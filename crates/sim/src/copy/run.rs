@@ -12,13 +12,15 @@ use remora_wire::nfs3::Fh;
 use super::config::{CopyConfig, CopyError, Direction, Manner, SWITCH_NOTICE, floor_seconds};
 use super::copier::{Copier, Start, Task};
 use crate::events::{Packet, Trace};
-use crate::net::{Medium, NetStats, Radio};
+use crate::net::{Carried, Medium, NetStats, Radio};
 use crate::world::{ClientNode, ServerNode, User, World};
 
 /// The result of a run, with a copy for each mobile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CopyResult {
     pub copies: Vec<MobileCopy>,
+    /// What the medium carried from the copies' begin to the last one's end; `None` without a load.
+    pub carried: Option<Carried>,
     pub net: NetStats,
     /// Hash of the run: the same for the same configuration and seed.
     pub trace: u64,
@@ -72,7 +74,7 @@ impl MobileCopy {
         let frames = |lane| air.map(|air| *air.channel().stats(lane)).unwrap_or_default();
         let link = |lane| air.and_then(|air| air.link_stats(lane));
         MobileCopy {
-            seconds: copier.ended().map(Time::as_secs_f64),
+            seconds: copier.took().map(|took| took.as_secs_f64()),
             floor_seconds,
             client: node.core().stats(),
             window: node.core().window(),
@@ -111,13 +113,19 @@ pub fn run(config: &CopyConfig, seed: u64) -> Result<CopyResult, CopyError> {
 /// [`run`] with a log of every message.
 pub fn run_traced(config: &CopyConfig, seed: u64, trace: Trace) -> Result<CopyResult, CopyError> {
     let mut world = build(config, seed, trace, |copier| copier)?;
-    world.run(Time::ZERO + config.limit, |w| w.clients.iter().all(|c| c.user().is_over()))?;
+    let carried = |world: &World<Copier>| world.net.radio().and_then(|radio| radio.carried(world.now()));
+    if config.load.is_some() {
+        world.run(config.begin, |_| false)?;
+    }
+    let before = carried(&world);
+    world.run(config.begin + config.limit, |w| w.clients.iter().all(|c| c.user().is_over()))?;
+    let carried = carried(&world).zip(before).map(|(after, before)| after.since(before));
     let mut copies = Vec::new();
     for (mobile, node) in world.clients.iter().enumerate() {
         node.user().check(world.server.fs())?;
         copies.push(MobileCopy::of(&world, mobile, node.user(), floor_seconds(config, seed, mobile)?));
     }
-    Ok(CopyResult { copies, net: world.net.stats(), trace: world.trace.hash() })
+    Ok(CopyResult { copies, carried, net: world.net.stats(), trace: world.trace.hash() })
 }
 
 /// The world of a copy, with the user that `user` makes of each mobile's copier.
@@ -134,7 +142,8 @@ pub(crate) fn build<U: User>(
         Manner::Command => Start::Command(root_of(&server)?),
     };
     let mut world = World::new(seed, server, trace);
-    let mut radio = Radio::new(config.channel(), config.link.as_ref(), seed, config.mobiles)?;
+    let load = config.load.as_ref();
+    let mut radio = Radio::loaded(config.channel(), config.link.as_ref(), seed, config.mobiles, load)?;
     if let Some(host) = config.host {
         radio.limit_mobiles(host.device_frames);
     }
@@ -147,6 +156,7 @@ pub(crate) fn build<U: User>(
             original: random_bytes(config.bytes, Channel::seed_of(seed, mobile)),
             io_max: config.server.limits.io_max(Path::Datagram),
             host: config.host,
+            begin: config.begin,
         });
         copier.prepare(world.server.fs())?;
         let mut node = ClientNode::new(config.client.clone(), Channel::seed_of(seed, mobile), user(copier));

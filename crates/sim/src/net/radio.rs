@@ -13,6 +13,7 @@ use remora_link::{Class, HandOffPhase};
 use remora_wire::urgency::is_probe;
 
 use super::air::Air;
+use super::background::{Background, BackgroundLoad, Carried};
 
 /// A radio cell with a base station, behind which the server is, and mobiles.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Radio {
     reassemblers: Vec<[Reassembler; 2]>,
     /// Capacity of a mobile's device queue in frames, if less than the base station's.
     mobile_frames: Option<usize>,
+    /// Stations that load the medium, on mobiles behind those of clients.
+    background: Option<Background>,
 }
 
 impl Radio {
@@ -33,10 +36,31 @@ impl Radio {
         seed: u64,
         mobiles: usize,
     ) -> Result<Radio, ConfigError> {
-        let mtu = config.mtu;
-        let air = Air::new(Channel::with_mobiles(config, seed, mobiles)?, mtu, link, seed);
-        let reassemblers = (0..mobiles).map(|_| Default::default()).collect();
-        Ok(Radio { air, fragmenter: Fragmenter::default(), reassemblers, mobile_frames: None })
+        Radio::loaded(config, link, seed, mobiles, None)
+    }
+
+    /// The same with a background load: its stations are mobiles, too, and share the 64.
+    pub fn loaded(
+        config: remora_channel::Config,
+        link: Option<&remora_link::LinkConfig>,
+        seed: u64,
+        mobiles: usize,
+        load: Option<&BackgroundLoad>,
+    ) -> Result<Radio, ConfigError> {
+        let (mtu, stations) = (config.mtu, load.map_or(0, |load| load.stations));
+        let channel = Channel::with_mobiles(config, seed, mobiles.saturating_add(stations))?;
+        Ok(Radio {
+            air: Air::new(channel, mtu, link, seed),
+            fragmenter: Fragmenter::default(),
+            reassemblers: (0..mobiles).map(|_| Default::default()).collect(),
+            mobile_frames: None,
+            background: load.map(|load| Background::new(load, mobiles, seed)),
+        })
+    }
+
+    /// What the medium carried until now; `None` without a background load.
+    pub fn carried(&self, now: Time) -> Option<Carried> {
+        self.background.as_ref().map(|background| background.carried(self.channel(), now))
     }
 
     /// Limits the mobiles' device queues to `frames` frames; further ones are dropped.
@@ -74,7 +98,9 @@ impl Radio {
     /// The next datagram that arrived by `now`: sender's side, client, payload.
     pub fn poll(&mut self, now: Time) -> Option<(Side, usize, Bytes)> {
         while let Some((lane, packet)) = self.air.poll(now) {
-            let reassembler = &mut self.reassemblers[lane.mobile][lane.from as usize];
+            // The load's packets go to nobody.
+            let Some(reassemblers) = self.reassemblers.get_mut(lane.mobile) else { continue };
+            let reassembler = &mut reassemblers[lane.from as usize];
             if let Some((client, datagram)) = reassembler.take(&packet) {
                 return Some((lane.from, client, datagram));
             }
@@ -84,10 +110,14 @@ impl Radio {
 
     /// When an event is due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.air.poll_timeout()
+        let background = self.background.as_ref().and_then(Background::poll_timeout);
+        self.air.poll_timeout().into_iter().chain(background).min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((at, lane, packet)) = self.background.as_mut().and_then(|background| background.poll(now)) {
+            self.air.send(at, lane, lane.mobile as u64, Class::Default, packet);
+        }
         self.air.handle_timeout(now);
     }
 
