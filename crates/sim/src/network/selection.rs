@@ -108,6 +108,12 @@ impl Selection {
         for copy in &wanted.copies {
             closure.need_copy(*copy);
         }
+        // A gateway that only copies cross has no flow that would need them.
+        for (copy, (there, back)) in network.copy_routes().iter().enumerate() {
+            if there.gateways.iter().chain(&back.gateways).any(|gateway| gateways.contains(gateway)) {
+                closure.need_copy(copy);
+            }
+        }
         closure.close();
         closure.selection
     }

@@ -196,6 +196,33 @@ fn selection_has_what_loads_the_wanted_flow() {
     }
 }
 
+/// Networks 123 and 155 of seed 8: a gateway whose delay no formula gives, crossed by a copy that has one.
+#[test]
+fn selection_has_copies_across_a_wanted_gateway() {
+    let switch = Kind::Switch { latency: seconds(0.0) };
+    let mut topology = one(switch.clone(), 2, 0.1, size(8000.0, 0.0));
+    topology.media.push(Medium { name: "n".into(), rate: Rate::mbit(10), kind: switch });
+    topology.groups.push(Group { name: "n".into(), medium: "n".into(), stations: 1, cost: Seconds::ZERO });
+    let joins = ["m", "n"].map(str::to_owned).to_vec();
+    topology.gateways.push(Gateway { name: "g".into(), joins, cost: seconds(1e-5), law: Law::Constant });
+    let burst = Burst { packets: 1.0, size: size(8000.0, 0.0) };
+    topology.copies.push(Copy {
+        from: "all".into(),
+        to: "n".into(),
+        file_bytes: 1 << 30,
+        block_bytes: 1000,
+        window: 1,
+        data: burst,
+        reply: burst,
+        software: Seconds::ZERO,
+        disk: Seconds::ZERO,
+        think: Seconds::ZERO,
+    });
+    let network = Network::new(topology).unwrap();
+    let selected = |gateways| Selection::of(&network, &Wanted { gateways, ..Wanted::default() }).copies;
+    assert_eq!((selected(vec![0]), selected(Vec::new())), (vec![true], vec![false]));
+}
+
 /// A file that fits into the window takes a round, however small its last block.
 #[test]
 fn file_of_block_and_byte_takes_a_round() {

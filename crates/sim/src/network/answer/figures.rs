@@ -223,7 +223,10 @@ impl<'a> Figures<'a> {
         }
         let means = |runs: &[SteadyPart]| -> Vec<Option<f64>> {
             let mean = |(flow, element): &(usize, usize)| {
-                let (packets, sum_s) = runs.iter().map(|run| run.passed(*flow, *element)).fold((0, 0.0), added);
+                let (packets, sum_s) = runs
+                    .iter()
+                    .map(|run| run.passed(*flow, *element))
+                    .fold((0, 0.0), |all, run| (all.0 + run.0, all.1 + run.1));
                 (packets > 0).then(|| sum_s / packets as f64)
             };
             flows.iter().map(mean).collect()
@@ -303,8 +306,4 @@ impl<'a> Figures<'a> {
 
 fn steady(tails: Vec<super::super::series::Tail>) -> Figure {
     Interval::of_tails(&tails).map_or(Figure::Unknown, Figure::Steady)
-}
-
-fn added(a: (u64, f64), b: (u64, f64)) -> (u64, f64) {
-    (a.0 + b.0, a.1 + b.1)
 }
