@@ -1,5 +1,5 @@
 //! The page that a command was asked for is there when its runs are, whatever becomes of standard output.
-//! `lab copy` takes root: see `copy_lab`.
+//! `lab copy` with real programs takes root: see `copy_lab`.
 
 use crate::common::Place;
 
@@ -23,6 +23,11 @@ fn lab_drc_writes_its_page_without_reader() {
 #[test]
 fn lab_atp_writes_its_page_without_reader() {
     whoever_reads("lab atp deadlines --workload equal --scheme tcp --seeds 1 --html page.html");
+}
+
+#[test]
+fn simulated_lab_copy_writes_its_page_without_reader() {
+    whoever_reads("lab copy media --medium turns --seeds 1 --html page.html");
 }
 
 #[test]

@@ -6,8 +6,10 @@
 //! intervals; copies stopped at the time limit rank above all others. Beside each median stand predictions by the
 //! [model](remora_model) and the [simulator](remora_sim::network), fitted to copies of one size without load.
 //!
+//! [`run_simulated`] has experiments in virtual time, without root.
+//!
 //! Read `options`, `plan` (cells), `bench` and `run` (one copy), `study` (all of them), `outcome`, `predict` and
-//! `judge`, then `tables` and `page`.
+//! `judge`, then `tables` and `page`; `simulated` is apart.
 
 mod bench;
 mod judge;
@@ -17,6 +19,7 @@ mod page;
 mod plan;
 mod predict;
 mod run;
+mod simulated;
 mod study;
 mod tables;
 
@@ -26,4 +29,8 @@ pub use outcome::{CellOutcome, CopyPeer, CopyStudyReport, Parts, Predicted};
 pub use plan::{Cell, CopySystem};
 pub use predict::Fitted;
 pub use run::{Run, Wire};
+pub use simulated::{
+    Ablation, CopyExperiment, ExperimentOutcome, LoadLevel, SharedMedium, SimulatedCell, SimulatedCopyReport,
+    SimulatedOptions, SimulatedRow, SimulatedSystem, run_simulated,
+};
 pub use study::run;

@@ -155,26 +155,13 @@ impl<'a> Stacked<'a> {
     pub(super) fn legend(&self) -> Vec<LegendEntry> {
         let names = ["hardware: wire or disk".to_owned(), "software".to_owned()].into_iter();
         let names = names.chain(self.loads.iter().map(|l| format!("contention at {} %", figure(*l))));
-        let entry = |(name, colour): (String, &RGBColor)| LegendEntry::coloured(plot::css(*colour), &name);
-        names.zip(COLOURS.iter().cycle()).map(entry).collect()
+        bars_legend(names)
     }
 
     /// The drawing as SVG; an error is plotters' message.
     pub(super) fn svg(&self) -> Result<String, String> {
-        let tops = self.parts.iter().filter_map(|p| self.levels(p).last().copied());
-        let top = tops.fold(0.0, f64::max).max(1e-3) * 1.06;
         let names: Vec<String> = self.parts.iter().map(|p| p.system.name().to_owned()).collect();
-        plot::svg(SIZE, |root| {
-            let mut canvas = plot::axes(root, Axis::levels("", &names), Axis::linear("seconds", 0.0..top))?;
-            for (i, parts) in self.parts.iter().enumerate() {
-                let (left, right, mut below) = (i as f64 - HALF, i as f64 + HALF, 0.0);
-                for (level, colour) in self.levels(parts).into_iter().zip(COLOURS.iter().cycle()) {
-                    canvas.draw_series([Rectangle::new([(left, below), (right, level)], colour.filled())])?;
-                    below = level;
-                }
-            }
-            Ok(())
-        })
+        bars(&names, &self.parts.iter().map(|p| self.levels(p)).collect::<Vec<_>>())
     }
 
     /// Upper ends of a bar's colours: each load's on top of the previous one. A load that was cut off has no height.
@@ -189,6 +176,29 @@ impl<'a> Stacked<'a> {
         }
         levels
     }
+}
+
+/// The names of the colours of [`bars`], from below.
+pub(super) fn bars_legend(names: impl Iterator<Item = String>) -> Vec<LegendEntry> {
+    let entry = |(name, colour): (String, &RGBColor)| LegendEntry::coloured(plot::css(*colour), &name);
+    names.zip(COLOURS.iter().cycle()).map(entry).collect()
+}
+
+/// Named bars in seconds as SVG, each from the upper ends of its colours; an error is plotters' message.
+pub(super) fn bars(names: &[String], levels: &[Vec<f64>]) -> Result<String, String> {
+    let tops = levels.iter().filter_map(|levels| levels.last().copied());
+    let top = tops.fold(0.0, f64::max).max(1e-3) * 1.06;
+    plot::svg(SIZE, |root| {
+        let mut canvas = plot::axes(root, Axis::levels("", names), Axis::linear("seconds", 0.0..top))?;
+        for (i, levels) in levels.iter().enumerate() {
+            let (left, right, mut below) = (i as f64 - HALF, i as f64 + HALF, 0.0);
+            for (level, colour) in levels.iter().zip(COLOURS.iter().cycle()) {
+                canvas.draw_series([Rectangle::new([(left, below), (right, *level)], colour.filled())])?;
+                below = *level;
+            }
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

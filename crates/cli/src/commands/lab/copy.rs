@@ -4,12 +4,15 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use remora_base::Rate;
 use remora_channel::Access;
 use remora_lab::copy;
+use remora_lab::copy::{CopyExperiment, SharedMedium, SimulatedOptions};
 use remora_lab::copy::{CopySystem, JOBS_MAX, Options, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
 
 use crate::commands::lab::publication;
@@ -29,6 +32,9 @@ program is fitted to its smallest files without load; `remora model` predicts
 all other cells for the carried load, and its simulator for the offered load.
 The report shows predictions beside measurements.
 
+With EXPERIMENT, Remora's client and server and NFS clients of 1989 and the
+1990s copy 1 MB in virtual time, on each medium; that needs no root.
+
 Examples:
   # a few minutes
   remora lab copy --quick
@@ -39,6 +45,8 @@ Examples:
   # with collisions, as in the paper
   remora lab copy --medium ethernet
   remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
+  # in virtual time: all media, 1 to 8 stations that load them, a copy's parts
+  remora lab copy media stations parts --html simulated.html
   remora lab copy --json \\
       | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
@@ -60,21 +68,56 @@ value, low, high). A run: seed, seconds, flow_s (the file's own time on the
 medium), load_offered and load_carried (shares of the medium),
 load_packet_bytes, there and back (sent by client and by server: frames,
 seconds, dropped by a full queue), collisions, lateness_ms, in_time (of the
-emulator). null is a copy over the time limit. docs/results/copy.md has more.";
+emulator). null is a copy over the time limit. With EXPERIMENT: version, source,
+command, first_seed, seeds, bytes, experiments (name, about, rows, parts,
+failures). A row: system, medium, load_percent, stations, load (alone: offered,
+used, frames, collisions_per_frame), load_frames, used, seconds, factor,
+retransmissions, given_up. A part: system, medium, quiet_s, wire_s, disk_s,
+processors_s, rest_s, waits_s, contention_s. docs/results/copy.md has more.";
 
 /// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
 const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);
+/// Flags of the study with real programs.
+const REAL_ONLY: [&str; 10] =
+    ["rate", "sizes", "loads", "only", "jobs", "quick", "full", "dir", "lateness_max", "check"];
+/// Size of files in virtual time.
+const VIRTUAL_BYTES: u64 = 1_000_000;
 /// Sizes of files in MB without flags.
 const SIZES_MB: [u64; 2] = [1, 5];
 
+/// Experiments in virtual time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum VirtualExperiment {
+    /// Loads of 10 to 100 % on each medium
+    Media,
+    /// 1 to 8 stations that make the same load
+    Stations,
+    /// Wire, disk, processors, RPC's waits and contention
+    Parts,
+}
+
+impl From<VirtualExperiment> for CopyExperiment {
+    fn from(experiment: VirtualExperiment) -> CopyExperiment {
+        match experiment {
+            VirtualExperiment::Media => CopyExperiment::Media,
+            VirtualExperiment::Stations => CopyExperiment::Stations,
+            VirtualExperiment::Parts => CopyExperiment::Parts,
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct CopyLab {
+    /// Experiments in virtual time [default: the study with real programs]
+    #[arg(value_enum, value_name = "EXPERIMENT", conflicts_with_all = REAL_ONLY)]
+    pub(crate) experiments: Vec<VirtualExperiment>,
     /// Rate of the medium. The paper uses 10 Mbit/s; ten times the rate takes a tenth of the time
     #[arg(long, default_value = "10Mbit")]
     pub(crate) rate: Rate,
-    /// How stations share the medium: in turns frame by frame, or as on an Ethernet with collisions
-    #[arg(long, value_enum, default_value = "turns")]
-    pub(crate) medium: Medium,
+    /// How stations share the medium: in turns frame by frame, or as on an Ethernet with collisions; with EXPERIMENT
+    /// also a server's full-duplex link [default: turns; with EXPERIMENT: each]
+    #[arg(long, value_enum)]
+    pub(crate) medium: Option<Medium>,
     /// File sizes in MB [default: 1,5]
     #[arg(long, value_name = "MB", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
     sizes: Vec<u64>,
@@ -117,6 +160,7 @@ pub(crate) struct CopyLab {
 pub(crate) enum Medium {
     Turns,
     Ethernet,
+    FullDuplex,
 }
 
 impl CopyLab {
@@ -178,6 +222,9 @@ fn system(text: &str) -> Result<CopySystem, String> {
 
 pub(crate) async fn run(args: CopyLab) -> Result {
     there_are_seeds(args.seed, args.seeds())?;
+    if !args.experiments.is_empty() {
+        return simulate(args).await;
+    }
     if let Some(dir) = &args.dir {
         std::fs::read_dir(dir).map_err(Error::local(dir.display()))?;
     }
@@ -204,15 +251,56 @@ pub(crate) async fn run(args: CopyLab) -> Result {
     if objections.is_empty() { Ok(()) } else { Err(Error::refused("the laboratory", objections.join("; "))) }
 }
 
+async fn simulate(args: CopyLab) -> Result {
+    let page = args.report.reserve()?;
+    let options = virtual_options(&args)?;
+    // The work keeps processors busy and cannot be cut short: a signal ends the process around it.
+    let report = tokio::task::spawn_blocking(move || copy::run_simulated(&options)).await;
+    let report = publication::finished(publication::finished(report)?)?;
+    publication::publish(&report, || Ok(report.to_text(stdio::report_width())), page)?;
+    publication::failed(report.failures())
+}
+
+fn virtual_options(args: &CopyLab) -> Result<SimulatedOptions> {
+    let media = match args.medium {
+        None => SharedMedium::ALL.to_vec(),
+        Some(Medium::Turns) => vec![SharedMedium::Turns],
+        Some(Medium::Ethernet) => vec![SharedMedium::Ethernet],
+        Some(Medium::FullDuplex) => vec![SharedMedium::FullDuplex],
+    };
+    Ok(SimulatedOptions {
+        experiments: once(&args.experiments).into_iter().map(CopyExperiment::from).collect(),
+        media,
+        bytes: VIRTUAL_BYTES,
+        first_seed: args.seed,
+        seeds: args.seeds(),
+        threads: available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        bar: true,
+        command: virtual_command(args)?,
+    })
+}
+
+fn virtual_command(args: &CopyLab) -> Result<String> {
+    let name = |value: PossibleValue| value.get_name().to_owned();
+    let mut words: Vec<String> = ["remora", "lab", "copy"].map(str::to_owned).into();
+    words.extend(once(&args.experiments).iter().filter_map(ValueEnum::to_possible_value).map(name));
+    let medium = args.medium.as_ref().and_then(ValueEnum::to_possible_value).map(name);
+    words.extend(medium.into_iter().flat_map(|medium| ["--medium".to_owned(), medium]));
+    words.extend(["--seeds".to_owned(), args.seeds().to_string(), "--seed".to_owned(), args.seed.to_string()]);
+    stdio::for_shell(&words)
+}
+
 fn options(args: &CopyLab) -> Result<Options> {
+    let access = match args.medium.unwrap_or(Medium::Turns) {
+        Medium::Turns => Access::Turns,
+        Medium::Ethernet => Access::Collisions,
+        Medium::FullDuplex => return Err(Error::Usage("--medium full-duplex: only with EXPERIMENT".into())),
+    };
     let only = args.only();
     let systems = if only.is_empty() { CopySystem::ALL.to_vec() } else { only };
     Ok(Options {
         rate: args.rate,
-        access: match args.medium {
-            Medium::Turns => Access::Turns,
-            Medium::Ethernet => Access::Collisions,
-        },
+        access,
         sizes: args.sizes_mb().into_iter().map(|mb| mb * 1_000_000).collect(),
         loads_percent: args.loads(),
         systems,
@@ -231,7 +319,7 @@ fn command(args: &CopyLab) -> Result<String> {
     let list = |items: Vec<String>| items.join(",");
     let mut words: Vec<String> = ["remora", "lab", "copy", "--rate"].map(str::to_owned).into();
     words.push(args.rate.to_string());
-    if args.medium == Medium::Ethernet {
+    if args.medium == Some(Medium::Ethernet) {
         words.extend(["--medium", "ethernet"].map(str::to_owned));
     }
     words.extend(["--sizes".to_owned(), list(args.sizes_mb().iter().map(u64::to_string).collect())]);
@@ -247,7 +335,23 @@ fn command(args: &CopyLab) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::lab::publication::tests::assert_reproducible;
+    use crate::commands::lab::publication::tests::{assert_reproducible, parsed};
+
+    #[test]
+    fn virtual_command_makes_the_same_runs() {
+        for (words, line) in [
+            (&["media"][..], "media --seeds 10 --seed 1"),
+            (
+                &["stations", "parts", "parts", "--medium", "full-duplex", "--seeds", "2", "--seed", "7"],
+                "stations parts --medium full-duplex --seeds 2 --seed 7",
+            ),
+        ] {
+            let line = format!("remora lab copy {line}");
+            assert_reproducible::<CopyLab>(words, &line, |args| virtual_command(args).unwrap());
+        }
+        let real: CopyLab = parsed(&["--medium", "full-duplex"]);
+        assert!(matches!(options(&real), Err(Error::Usage(_))));
+    }
 
     #[test]
     fn recorded_command_makes_the_same_runs() {

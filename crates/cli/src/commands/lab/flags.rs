@@ -44,7 +44,7 @@ pub(crate) enum Experiment {
     /// Compare NFS over ATP with NFS over TCP while the bandwidth varies (root)
     #[command(after_help = nfs_atp::HELP)]
     NfsAtp(NfsAtp),
-    /// Repeat Copy 89: copies by NFS, scp, rsync and FTP under load, beside the model (root)
+    /// Repeat Copy 89: copies under load, of real programs beside the model (root) or simulated
     #[command(after_help = copy::HELP)]
     Copy(Box<copy::CopyLab>),
     /// Run programs on mounts over a bad link: Remora over UDP, ATP and TCP, and sshfs (root)
