@@ -226,7 +226,7 @@ impl<'a> Figures<'a> {
                 let (packets, sum_s) = runs
                     .iter()
                     .map(|run| run.passed(*flow, *element))
-                    .fold((0, 0.0), |all, run| (all.0 + run.0, all.1 + run.1));
+                    .fold((0_u64, 0.0_f64), |all, run| (all.0 + run.0, all.1 + run.1));
                 (packets > 0).then(|| sum_s / packets as f64)
             };
             flows.iter().map(mean).collect()
