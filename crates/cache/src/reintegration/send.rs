@@ -10,7 +10,7 @@ use crate::change_log::record::{LogObject, RecordId};
 use crate::data;
 use crate::dirty_store;
 use crate::kept::Check;
-use crate::node::{Location, Node, NodeId};
+use crate::node::{CachedAttr, Location, Node, NodeId};
 use crate::reintegration::conflict;
 use crate::state::{Change, LogCall, Purpose, State};
 use crate::writeback::{self, Amount};
@@ -229,10 +229,11 @@ pub(crate) fn check_files(state: &mut State) {
         }
         // The outcome of a change in flight is not known yet.
         if is_checked && !node.is_stale && is_quiet(state, id) {
-            let is_unseen = node.own.is_unseen;
+            // Times may be coarse, and a name made here may not show yet.
+            let is_unsure = node.own.is_unseen || node.attr.as_ref().is_none_or(CachedAttr::is_outdated);
             data::update(state, id, |file| {
                 // A crash of the server may have lost what is not committed.
-                let may_be_ours = is_unseen || !file.is_safe();
+                let may_be_ours = is_unsure || !file.is_safe();
                 file.check = Some(Box::new(Check::of(before, may_be_ours)));
             });
             crate::recovery::start(state, id);
