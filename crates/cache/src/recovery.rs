@@ -143,7 +143,8 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
             (range.start..end).step_by(block as usize).map(move |start| start..end.min(start + block))
         })
         .collect();
-    // No bytes of ours can show who has changed the file, and its times may show a change of ours late.
+    // There are no bytes to compare. A server with coarse times may show our own change in the mtime alone, never in
+    // the size.
     let is_other_size = check.before.is_some_and(|before| before.size != size);
     check.is_different |= blocks.is_empty() && is_other_size && !check.may_be_ours;
     check.reading = blocks.len() as u32;

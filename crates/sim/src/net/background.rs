@@ -77,7 +77,7 @@ impl Carried {
         carried
     }
 
-    /// What was carried since `earlier`.
+    /// The difference between these counts and the `earlier` ones.
     pub(crate) fn since(self, earlier: Carried) -> Carried {
         Carried {
             seconds: self.seconds - earlier.seconds,
