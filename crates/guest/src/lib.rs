@@ -7,6 +7,7 @@
 //! [`Console`] talks to it. KVM is not used, since guests may hang on machines that offer it.
 
 mod console;
+mod host;
 mod initramfs;
 mod kernel;
 mod package;
@@ -14,6 +15,7 @@ mod programs;
 mod scratch;
 
 pub use console::{Console, Silence, Talk};
+pub use host::{HOST_MODULES, HOST_ROOT, mount_share, share, share_root};
 pub use initramfs::write as write_initramfs;
 pub use kernel::Kernel;
 pub use package::{cache, unpacked};

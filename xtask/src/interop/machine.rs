@@ -9,15 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use guest::{BEGIN, CONVERSE, Console, Kernel, Scratch, Talk};
+use guest::{BEGIN, CONVERSE, Console, HOST_MODULES, HOST_ROOT, Kernel, Scratch, Talk};
 
 use super::kernel_server::Ports;
 use super::outcome::Ended;
 use super::step::{Mount, Step};
 use crate::cmd::Result;
 
-/// Kernel modules for the shares, the overlay and a server.
-pub(super) const MODULES: &[&str] = &["9pnet", "9pnet_virtio", "9p", "overlay", "auth_rpcgss", "nfsd"];
 /// Limit for booting: QEMU interprets every instruction.
 const BOOT: Duration = Duration::from_secs(180);
 /// Time for the guest to kill a script that exceeded its limit.
@@ -25,28 +23,29 @@ const KILL: Duration = Duration::from_secs(30);
 const MEMORY_MIB: u32 = 1024;
 const PROCESSORS: u32 = 2;
 
-/// Setup between [`BEGIN`] and [`CONVERSE`]. A failure powers the guest off.
-const PREPARE: &str = "
-prepare() {
-    set -e
-    ip addr add 10.0.2.15/24 dev eth0
-    ip route add default via 10.0.2.2
-    mkdir /lower /over /new
-    mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=1048576 root /lower
-    mount -t tmpfs over /over
-    mkdir /over/upper /over/work
-    mount -t overlay -o lowerdir=/lower,upperdir=/over/upper,workdir=/over/work overlay /new
-    mount -t proc proc /new/proc
-    mount -t sysfs sys /new/sys
-    mount -t devtmpfs dev /new/dev
-    mkdir -p /new/dev/shm /new/interop
-    mount -t tmpfs shm /new/dev/shm
-    mount -t tmpfs interop /new/interop
-    mkdir /new/interop/io
-    mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=1048576 io /new/interop/io
+/// Kernel modules for this machine's programs and for a server.
+pub(super) fn modules() -> Vec<&'static str> {
+    HOST_MODULES.into_iter().chain(["auth_rpcgss", "nfsd"]).collect()
 }
+
+/// Shell lines between [`BEGIN`] and [`CONVERSE`]. A failure powers the guest off.
+fn prepare() -> String {
+    let io = guest::mount_share("io", "/new/interop/io");
+    format!(
+        "
+prepare() {{
+set -e
+ip addr add 10.0.2.15/24 dev eth0
+ip route add default via 10.0.2.2
+{HOST_ROOT}
+mkdir -p /new/interop
+mount -t tmpfs interop /new/interop
+{io}
+}}
 ( prepare ) || poweroff -f
-";
+"
+    )
+}
 
 /// Prelude of every script. `not` expects its command to fail: `sh -e` ignores the failure of `! command`.
 const PRELUDE: &str = "\
@@ -69,7 +68,7 @@ impl Machine {
     /// Boots a guest, with `ports` forwarded to it if given. QEMU's own messages go to `log`.
     pub(super) fn boot(kernel: &Kernel, ports: Option<Ports>, scratch: &Scratch, log: &Path) -> Result<Machine> {
         let (initrd, io) = (scratch.path("initrd"), scratch.path("io"));
-        guest::write_initramfs(&initrd, kernel, &format!("{BEGIN}{PREPARE}{CONVERSE}"))?;
+        guest::write_initramfs(&initrd, kernel, &format!("{BEGIN}{}{CONVERSE}", prepare()))?;
         // QEMU must end with this process, even if this process is killed.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL"]).args(kernel.command_line(&initrd, MEMORY_MIB, PROCESSORS));
@@ -80,8 +79,7 @@ impl Machine {
             &format!("user,id=n{}", ports.map(Ports::forwards).unwrap_or_default()),
         ]);
         qemu.args(["-device", "virtio-net-pci,netdev=n"]);
-        qemu.args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"]);
-        qemu.args(["-virtfs", &format!("local,path={},mount_tag=io,security_model=none", io.display())]);
+        qemu.args(guest::share_root()).args(guest::share("io", &io));
         qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log)?);
         let mut qemu = qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?;
         let (Some(input), Some(output)) = (qemu.stdin.take(), qemu.stdout.take()) else {

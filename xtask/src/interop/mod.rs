@@ -38,8 +38,8 @@ pub(crate) const HELP: &str = "\
 Needs qemu-system-x86, busybox-static, make and git, which it installs as root on Debian, and a
 kernel, which it finds in /boot or downloads. Without root, only what a server without privileges
 can do is done, and what is done on the guest's. What the steps say is kept in target/interop/STEP.log.
-REMORA_MOUNT_LONG=1 has the release build of remora, mount-fsx make 1,000,000 operations a seed, mount-outage
-last 30 s and 5 minutes (and judge times), and mount-signals take a minute.
+With REMORA_MOUNT_LONG=1 the release build is taken, mount-fsx makes 4 x 250,000 operations a seed,
+mount-outage lasts 30 s and 5 minutes (and judges times), and mount-signals takes a minute.
 
 Examples:
   cargo xtask interop --list
@@ -188,7 +188,7 @@ impl Means {
     /// Finds what `steps` need, and installs or downloads what is missing.
     fn find(options: &Options, steps: &[&Step], target: &Path) -> Means {
         let kernel = options.kernel.clone().or_else(|| std::env::var_os("REMORA_GUEST_KERNEL").map(PathBuf::from));
-        let kernel = Kernel::find(kernel.as_deref(), machine::MODULES).map_err(|Missing(why)| why);
+        let kernel = Kernel::find(kernel.as_deref(), &machine::modules()).map_err(|Missing(why)| why);
         let wanted = |s: &&Step| s.besides != Besides::Nothing && !s.lacks_root();
         let has_fuse = steps.iter().any(|s| !s.is_in_guest()) && fuse::missing().is_none();
         let tools = if (kernel.is_ok() || has_fuse) && steps.iter().any(wanted) {

@@ -16,8 +16,11 @@ use crate::cmd::{self, Result};
 
 /// The test programs that mostly wait, lane by lane. Emulated hops come first: the programs beside them leave the
 /// processors idle enough for punctual timers, which the simulator, the last of the others, does not.
-const WAITING: &[&[&str]] =
-    &[&["emulate", "output", "wireless_real"], &["cp", "files", "interop", "kill9", "link", "send_recv"], &["mount"]];
+const WAITING: &[&[&str]] = &[
+    &["emulate", "mount_lab", "output", "wireless_real"],
+    &["cp", "files", "interop", "kill9", "link", "send_recv"],
+    &["mount"],
+];
 
 /// Runs all test programs of the workspace. `cargo` returns a `cargo test` command; `others` are tests that cargo does
 /// not run and that tolerate a busy machine.

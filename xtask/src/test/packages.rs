@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iproute2", "addresses and routes in network namespaces"),
     ("openssh-client", "scp, and what rsync goes through"),
     ("openssh-server", "their other end"),
+    ("sshfs", "a mount over SSH, to compare with"),
     ("rsync", "another way to copy"),
     ("sqlite3", "a database on a mount"),
     ("vim-tiny", "an editor that saves there"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use guest::{Scratch, Silence};
+use guest::{Kernel, Scratch, Silence};
 use remora_base::Time;
 use remora_channel::{Config, ErrorModel, Side};
 use remora_host::emulate::{EmulationSetup, Emulator, Station};
@@ -17,6 +17,7 @@ use super::options::{MountSystem, Options};
 use super::session::{Ended, Shell, quoted};
 use super::work::{Figures, Measure, Step, Work, lengths};
 use crate::report::statistics::{percentile, sorted};
+use crate::wireless::real::guest as kernel_client;
 use crate::wireless::real::program::{self, Program, READY, Result, Start, failed, failed_with};
 use crate::wireless::real::ssh::Ssh;
 
@@ -37,15 +38,16 @@ struct Bench<'a> {
     stop: &'a AtomicBool,
 }
 
-/// Runs `work` on a fresh mount. `None` if `stop` is set meanwhile.
+/// Runs `work` on a fresh mount; `kernel` is for a guest. `None` if `stop` is set meanwhile.
 pub(super) fn measure(
     options: &Options,
     system: MountSystem,
     work: Work,
     seed: u64,
+    kernel: Option<&Kernel>,
     stop: &AtomicBool,
 ) -> Result<Option<Sample>> {
-    let mut bench = Bench::start(options, system, stop)?;
+    let mut bench = Bench::start(options, system, kernel, stop)?;
     files::prepare(work, seed, &bench.scratch.path("srv"), &bench.scratch.path("mobile"))
         .map_err(failed_with("the files of the work"))?;
     bench.mount(system)?;
@@ -53,7 +55,12 @@ pub(super) fn measure(
 }
 
 impl<'a> Bench<'a> {
-    fn start(options: &'a Options, system: MountSystem, stop: &'a AtomicBool) -> Result<Bench<'a>> {
+    fn start(
+        options: &'a Options,
+        system: MountSystem,
+        kernel: Option<&Kernel>,
+        stop: &'a AtomicBool,
+    ) -> Result<Bench<'a>> {
         let inside = ["srv", "mobile", "mnt", "state", "cache", "log", "run", "run-ssh"];
         let scratch = program::in_memory(&inside).map_err(failed_with("a scratch directory"))?;
         let setup = EmulationSetup {
@@ -64,7 +71,10 @@ impl<'a> Bench<'a> {
         };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let ssh = (system == MountSystem::Sshfs).then(|| Ssh::start(&emulator, &scratch)).transpose()?;
-        let shell = Shell::start(&emulator, &scratch)?;
+        let shell = match (system, kernel) {
+            (MountSystem::Linux, Some(kernel)) => Shell::in_guest(&emulator, &scratch, kernel),
+            _ => Shell::start(&emulator, &scratch),
+        }?;
         Ok(Bench { shell, ssh, server: None, emulator, scratch, options, stop })
     }
 
@@ -87,7 +97,10 @@ impl<'a> Bench<'a> {
                 let from = quoted(&self.scratch.path("srv"));
                 format!("sshfs -o ssh_command='{command}' root@{base}:{from} {at} >&2")
             }
-            (None, None) => return Err(failed(format!("{} cannot be mounted here", system.name()))),
+            (None, None) => {
+                self.serve()?;
+                format!("busybox {}", kernel_client::mount(base, &at))
+            }
         };
         let limit = Instant::now() + READY;
         self.shell.must(&begun, limit, self.stop)?;

@@ -24,7 +24,7 @@ pub enum MountSystem {
     Back,
     /// sshfs to OpenSSH's server.
     Sshfs,
-    /// The kernel's NFSv3 client over TCP.
+    /// The Linux kernel's NFSv3 client over TCP, in a guest whose programs QEMU interprets.
     Linux,
 }
 
@@ -90,6 +90,8 @@ pub struct Options {
     pub lateness_max: Duration,
     /// The program that mounts, serves and enters the namespaces.
     pub binary: PathBuf,
+    /// An unpacked kernel package for guests; `None`: search.
+    pub kernel: Option<PathBuf>,
     /// Show a progress bar on a terminal.
     pub bar: bool,
     /// Command line for the report.

@@ -104,6 +104,7 @@ pub(super) mod tests {
             jobs: std::num::NonZeroUsize::MIN,
             lateness_max: std::time::Duration::from_millis(5),
             binary: "remora".into(),
+            kernel: None,
             bar: false,
             command: "remora lab mount".into(),
         };

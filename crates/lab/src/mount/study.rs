@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use guest::find;
+use guest::{HOST_MODULES, Kernel, Missing, find};
 use indicatif::ProgressBar;
 
 use super::bench;
@@ -21,7 +21,8 @@ use crate::wireless::real::peers::said_with;
 /// Fails if nothing can be run.
 pub fn run(options: &Options, stop: &AtomicBool) -> Result<MountReport, RunError> {
     let began = Instant::now();
-    let peers: Vec<MountPeer> = options.systems.iter().map(|system| look_for(*system)).collect();
+    let kernel = options.systems.contains(&MountSystem::Linux).then(|| find_kernel(options)).transpose();
+    let peers: Vec<MountPeer> = options.systems.iter().map(|system| look_for(*system, &kernel)).collect();
     let systems: Vec<MountSystem> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
     let (works, skipped): (Vec<Work>, Vec<Work>) = options.works.iter().partition(|work| lacks(**work).is_none());
     if systems.is_empty() || works.is_empty() {
@@ -32,7 +33,8 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<MountReport, RunError
     let bar = bar(order.len() as u64, "runs", options.bar);
     // Workers pop from the end.
     order.reverse();
-    let study = Study { options, order: Mutex::new(order), runs: Mutex::default(), bar, stop };
+    let kernel = kernel.unwrap_or_default();
+    let study = Study { options, kernel, order: Mutex::new(order), runs: Mutex::default(), bar, stop };
     thread::scope(|scope| {
         for _ in 0..options.jobs.get() {
             scope.spawn(|| study.work());
@@ -63,6 +65,8 @@ fn order(options: &Options, systems: &[MountSystem], works: &[Work]) -> Vec<(Mou
 
 struct Study<'a> {
     options: &'a Options,
+    /// The kernel of guests, if there are any.
+    kernel: Option<Kernel>,
     /// Remaining runs, the next one last.
     order: Mutex<Vec<(MountSystem, Work, u64)>>,
     runs: Mutex<Vec<WorkRun>>,
@@ -75,7 +79,7 @@ impl Study<'_> {
     fn work(&self) {
         while let Some((system, work, seed)) = self.next() {
             self.bar.set_message(format!("{} {}", system.name(), work.name()));
-            let result = bench::measure(self.options, system, work, seed, self.stop);
+            let result = bench::measure(self.options, system, work, seed, self.kernel.as_ref(), self.stop);
             let result = match result {
                 Ok(None) => return,
                 Err(_) if self.stop.load(Ordering::Acquire) => return,
@@ -105,18 +109,28 @@ fn lacks(work: Work) -> Option<String> {
     Some(format!("install {missing}"))
 }
 
-fn look_for(system: MountSystem) -> MountPeer {
+/// What a guest with the kernel's client needs.
+fn find_kernel(options: &Options) -> Result<Kernel, String> {
+    find("ip").ok_or("install iproute2")?;
+    Kernel::find(options.kernel.as_deref(), &HOST_MODULES).map_err(|Missing(why)| why)
+}
+
+fn look_for(system: MountSystem, kernel: &Result<Option<Kernel>, String>) -> MountPeer {
     let missing = match system {
         MountSystem::Sshfs => {
             let programs = [("sshfs", "sshfs"), ("sshd", "openssh-server"), ("ssh-keygen", "openssh-client")];
             let missing = programs.iter().find(|(program, _)| find(program).is_none());
             missing.map(|(_, package)| format!("install {package}"))
         }
-        MountSystem::Linux => Some("not built: the guest has no git, make and gcc".into()),
+        MountSystem::Linux => kernel.as_ref().err().cloned(),
         MountSystem::Udp | MountSystem::Atp | MountSystem::Tcp | MountSystem::Back => None,
     };
     let version = || match system {
         MountSystem::Sshfs => said_with("sshfs", "--version", "SSHFS"),
+        MountSystem::Linux => {
+            let version = kernel.as_ref().ok().and_then(Option::as_ref).map(|kernel| &*kernel.version);
+            format!("Linux {} in QEMU", version.unwrap_or_default())
+        }
         _ => format!("remora {}", env!("CARGO_PKG_VERSION")),
     };
     MountPeer { system, version: missing.is_none().then(version), missing }

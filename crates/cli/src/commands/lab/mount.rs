@@ -1,6 +1,7 @@
-//! `remora lab mount`: programs on mounts over an emulated link, beside sshfs.
+//! `remora lab mount`: programs on mounts over an emulated link, beside sshfs and the Linux kernel's client.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::output::stdio;
 pub(crate) const HELP: &str = "\
 Programs work on a mounted directory over an emulated link, half duplex and with
 bad periods: remora mount over UDP, ATP and TCP, over UDP with --writes back,
-and sshfs.
+sshfs, and the Linux kernel's NFS client in a QEMU guest.
 Each work has a link and a mount of its own, so caches are cold at first.
 
 Works: list (ls -lR of 2000 files in 50 directories, cold and again), git-status
@@ -82,6 +83,9 @@ pub(crate) struct MountLab {
     /// Maximum lateness of the emulator in a valid run
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
+    /// Unpacked linux-image package for the guest [default: this machine's kernel, or one from apt-get]
+    #[arg(long, value_name = "DIR")]
+    kernel: Option<PathBuf>,
     /// Exit with code 1 if a bar is missed or a run is not valid
     #[arg(long)]
     pub(crate) check: bool,
@@ -157,6 +161,7 @@ fn options(args: &MountLab) -> Result<Options> {
         jobs: args.jobs,
         lateness_max: args.lateness_max,
         binary: std::env::current_exe().map_err(Error::local("this program"))?,
+        kernel: args.kernel.clone(),
         bar: !args.report.json,
         command: command(args)?,
     })
@@ -185,6 +190,9 @@ fn command(args: &MountLab) -> Result<String> {
     add("--limit", milliseconds(args.limit));
     add("--jobs", args.jobs.to_string());
     add("--lateness-max", milliseconds(args.lateness_max));
+    if let Some(kernel) = &args.kernel {
+        words.extend(["--kernel".to_owned(), kernel.display().to_string()]);
+    }
     words.extend(args.long.then(|| "--long".to_owned()));
     stdio::for_shell(&words)
 }

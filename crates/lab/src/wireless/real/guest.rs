@@ -23,7 +23,7 @@ const BOOT: Duration = Duration::from_secs(120);
 /// Time limit of an unmeasured command.
 const COMMAND: Duration = Duration::from_secs(60);
 /// TCP metrics are not kept between connections, as on the other side.
-const FORGET: &str = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save\n";
+pub(crate) const FORGET: &str = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save\n";
 
 /// Without offloads: the link gets the guest's TCP packet by packet.
 const NETWORK_CARD: &str = "virtio-net-pci,netdev=n,gso=off,csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,\
@@ -39,13 +39,7 @@ pub(super) struct Guest {
 
 impl Guest {
     pub(super) fn start(emulator: &Emulator, scratch: &Scratch, kernel: &Kernel) -> Result<Guest> {
-        connect(emulator)?;
-        let initrd = scratch.path("initrd");
-        let init = format!("{BEGIN}{FORGET}{CONVERSE}");
-        guest::write_initramfs(&initrd, kernel, &init).map_err(failed_with("the guest's files"))?;
-        let mut line = kernel.command_line(&initrd, 256, 1);
-        let tap = format!("tap,id=n,ifname={TAP},script=no,downscript=no");
-        line.extend(["-netdev", &tap, "-device", NETWORK_CARD].map(str::to_owned));
+        let line = command_line(emulator, scratch, kernel, 256, &format!("{BEGIN}{FORGET}{CONVERSE}"))?;
         let start = Start { talks: true, ..Start::new("guest", &line) };
         let mut qemu = Program::start(emulator, scratch, Station::Mobile(0), &start)?;
         let talk = qemu.talk()?;
@@ -54,7 +48,7 @@ impl Guest {
         let console = console.map_err(|e| failed(format!("the guest does not boot: {e}; {}", qemu.words())))?;
         let server = emulator.addr(Station::Base);
         let mut guest = Guest { qemu, console, server, exported: scratch.path("srv") };
-        guest.must(&format!("ip addr add {GUEST}/30 dev eth0 && ip route add default via {HOST}"))?;
+        guest.must(&address())?;
         Ok(guest)
     }
 
@@ -119,10 +113,7 @@ impl Guest {
     }
 
     fn mount(&mut self) -> Result<()> {
-        let server = self.server;
-        self.must(&format!(
-            "mount -t nfs -o vers=3,proto=tcp,nolock,hard,port=2049,mountport=2049,mountproto=tcp,addr={server} {server}:/ /mnt"
-        ))
+        self.must(&mount(self.server, "/mnt"))
     }
 
     fn must(&mut self, line: &str) -> Result<()> {
@@ -141,6 +132,35 @@ impl Guest {
     fn run(&mut self, line: &str, limit: Instant) -> Result<Option<u8>> {
         self.console.run(line, limit).map_err(|e| failed(format!("the guest: {e}; {}", self.qemu.words())))
     }
+}
+
+/// The shell line that mounts the server's directory; for busybox.
+pub(crate) fn mount(server: Ipv4Addr, at: &str) -> String {
+    format!(
+        "mount -t nfs -o vers=3,proto=tcp,nolock,hard,port=2049,mountport=2049,mountproto=tcp,addr={server} {server}:/ {at}"
+    )
+}
+
+/// The shell line that gives the guest its address.
+pub(crate) fn address() -> String {
+    format!("ip addr add {GUEST}/30 dev eth0 && ip route add default via {HOST}")
+}
+
+/// QEMU's command line for a guest of one processor on the emulated link, whose first process is `init`.
+pub(crate) fn command_line(
+    emulator: &Emulator,
+    scratch: &Scratch,
+    kernel: &Kernel,
+    memory_mib: u32,
+    init: &str,
+) -> Result<Vec<String>> {
+    connect(emulator)?;
+    let initrd = scratch.path("initrd");
+    guest::write_initramfs(&initrd, kernel, init).map_err(failed_with("the guest's files"))?;
+    let mut line = kernel.command_line(&initrd, memory_mib, 1);
+    let tap = format!("tap,id=n,ifname={TAP},script=no,downscript=no");
+    line.extend(["-netdev", &tap, "-device", NETWORK_CARD].map(str::to_owned));
+    Ok(line)
 }
 
 /// A TAP device for the guest in the mobile's namespace, and the route to it from the base.

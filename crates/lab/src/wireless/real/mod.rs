@@ -7,7 +7,7 @@
 
 pub(crate) mod bench;
 mod experiments;
-mod guest;
+pub(crate) mod guest;
 mod papers;
 pub(crate) mod peers;
 pub(crate) mod program;
