@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::control_client::connect;
@@ -131,13 +131,13 @@ async fn serve(listener: UnixListener, mount: Arc<impl Controlled>) {
         let mount = mount.clone();
         tokio::spawn(async move {
             // The client may have gone.
-            let _ = answer(stream, &*mount).await;
+            let _ = answer(stream, mount).await;
             drop(turn);
         });
     }
 }
 
-async fn answer(mut stream: UnixStream, mount: &impl Controlled) -> io::Result<()> {
+async fn answer(mut stream: UnixStream, mount: Arc<impl Controlled>) -> io::Result<()> {
     let question = timeout(PATIENCE, question(&mut stream)).await??;
     match question.trim() {
         "status" => say(&mut stream, &mount.report()).await,
@@ -162,12 +162,15 @@ async fn answer(mut stream: UnixStream, mount: &impl Controlled) -> io::Result<(
     }
 }
 
-async fn unmount(mut stream: UnixStream, mount: &impl Controlled, mode: UnmountMode) -> io::Result<()> {
-    mount.unmount(mode);
+async fn unmount(mut stream: UnixStream, mount: Arc<impl Controlled>, mode: UnmountMode) -> io::Result<()> {
+    let asked = mount.clone();
+    // The kernel forgets a million names for seconds.
+    let unmounting = spawn_blocking(move || asked.unmount(mode));
     loop {
         let progress = mount.progress();
         say(&mut stream, &progress).await?;
         if progress.is_done {
+            let _ = unmounting.await;
             // The end of the stream shows the client that the process has ended.
             sleep(LINGER).await;
             return Ok(());
@@ -192,6 +195,7 @@ async fn say(stream: &mut UnixStream, line: &impl Serialize) -> io::Result<()> {
 mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
     use crate::mount::control_client::{self, mounts};
@@ -202,6 +206,8 @@ mod tests {
     struct Fake {
         dirty: AtomicU64,
         unmounts: Mutex<Vec<UnmountMode>>,
+        /// Unmounting waits for it.
+        slow: Option<Mutex<Receiver<()>>>,
     }
 
     impl Controlled for Fake {
@@ -271,6 +277,9 @@ mod tests {
         }
 
         fn unmount(&self, mode: UnmountMode) {
+            if let Some(slow) = &self.slow {
+                slow.lock().unwrap().recv().unwrap();
+            }
             self.unmounts.lock().unwrap().push(mode);
         }
 
@@ -325,6 +334,18 @@ mod tests {
         assert_eq!((steps, &fake.unmounts.lock().unwrap()[..]), (vec![3, 2, 1, 0, 0], &modes[..]));
         drop(socket);
         assert_eq!(mounts(&dir).unwrap(), []);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn unmounting_is_watched_while_the_kernel_works() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("remora/mount");
+        let (go_on, slow) = channel();
+        let fake = Arc::new(Fake { dirty: AtomicU64::new(1), slow: Some(Mutex::new(slow)), ..Fake::default() });
+        let _socket = BoundSocket::bind(&dir, &note()).unwrap().serve(fake.clone());
+        let [known] = &mounts(&dir).unwrap()[..] else { panic!("it is listed") };
+        known.unmount(UnmountMode::Keep, |_| go_on.send(()).unwrap()).unwrap();
+        assert_eq!(fake.unmounts.lock().unwrap()[..], [UnmountMode::Keep]);
     }
 
     /// The backlog takes connections that nobody serves.
