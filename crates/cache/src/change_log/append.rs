@@ -21,7 +21,7 @@ pub(crate) fn append(state: &mut State, change: Logged, auth: Arc<AuthUnix>) -> 
         Some(at) => path::path(state, at.dir, Some(&at.name)),
         None => path::path(state, change.node(), None),
     };
-    insert(state, id, Entry { change, auth, at, path, stage: Stage::Waiting });
+    insert(state, id, Entry { change, auth, at, path, stage: Stage::Waiting, sent_at: None });
     store(state, id);
     id
 }
@@ -221,6 +221,7 @@ pub(crate) fn finish(state: &mut State, id: RecordId) {
     state.store.log.batch.removed.push(id);
     state.log.set_stage(id, Stage::Done);
     state.store.log.done.push(id);
+    [Some(change.node()), change.replaced()].into_iter().flatten().for_each(|id| count_links(state, id));
     relocate(state, change.node());
 }
 
@@ -231,20 +232,42 @@ pub(crate) fn forget(state: &mut State, id: RecordId) {
     entry.change.replaced().into_iter().for_each(|id| count_links(state, id));
 }
 
-/// Counts the links of an object that are made and removed in the log.
+/// Links of the object that a change makes or removes.
+fn links(change: &Logged, id: NodeId) -> i64 {
+    match change {
+        Logged::Link { .. } => 1,
+        Logged::Remove { .. } => -1,
+        Logged::Rename { .. } if change.replaced() == Some(id) => -1,
+        _ => 0,
+    }
+}
+
+/// Counts the links of an object that records make and remove which the server has not executed.
 pub(crate) fn count_links(state: &mut State, id: NodeId) {
     let records = state.log.of_object(id);
-    let change = |record: &RecordId| match state.log.get(*record).map(|entry| &entry.change) {
-        Some(Logged::Link { .. }) => 1,
-        Some(Logged::Remove { .. }) => -1,
-        Some(Logged::Rename { .. }) if state.log.get(*record).and_then(|e| e.change.replaced()) == Some(id) => -1,
-        _ => 0,
-    };
-    let links: i64 = records.iter().map(change).sum();
+    let entries = records.iter().filter_map(|record| state.log.get(*record));
+    let links: i64 = entries.filter(|entry| entry.stage != Stage::Done).map(|entry| links(&entry.change, id)).sum();
     let Some(node) = state.nodes.get_mut(id) else { return };
     if links != 0 || node.logged.is_some() {
         logged_attr(node).links = if node.kind == FileType::Directory { 0 } else { links };
     }
+}
+
+/// Whether the object has a name left, as far as is known.
+pub(crate) fn is_linked(state: &State, id: NodeId) -> bool {
+    let Some(node) = state.nodes.get(id) else { return false };
+    let Some(cached) = node.attr.as_ref().filter(|cached| !cached.is_outdated()) else { return true };
+    // The server's number may lack the removed name already.
+    let is_unsure = |entry: &Entry| {
+        links(&entry.change, id) < 0
+            && entry.stage != Stage::Done
+            && entry.sent_at.is_some_and(|at| at < cached.received)
+    };
+    if state.log.of_object(id).iter().any(|record| state.log.get(*record).is_some_and(is_unsure)) {
+        return true;
+    }
+    let links = node.logged.as_ref().map_or(0, |logged| logged.links);
+    i64::from(cached.attr.nlink) + links > 0
 }
 
 /// The record as the store has it.
@@ -287,4 +310,63 @@ fn change(state: &State, change: &Logged) -> Option<LogChange> {
             LogChange::SetAttr { object: object(*node)?, set: set.clone(), seen: *seen }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use remora_base::Time;
+    use remora_wire::nfs3::{Attr, Fh, SpecData};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::learn;
+
+    const TIME: NfsTime = NfsTime { secs: 5, nanos: 0 };
+
+    fn file(nlink: u32) -> Attr {
+        Attr {
+            kind: FileType::Regular,
+            mode: 0o644,
+            nlink,
+            uid: 0,
+            gid: 0,
+            size: 1,
+            used: 0,
+            rdev: SpecData { major: 0, minor: 0 },
+            fsid: 1,
+            fileid: 7,
+            atime: TIME,
+            mtime: TIME,
+            ctime: TIME,
+        }
+    }
+
+    fn remove(state: &mut State, node: NodeId, name: &'static [u8]) -> RecordId {
+        let at = Location { dir: NodeId::ROOT, name: Bytes::from_static(name) };
+        append(state, Logged::Remove { at, node, seen: None, is_directory: false }, Arc::default())
+    }
+
+    #[test]
+    fn executed_removal_is_not_counted_twice() {
+        let mut state = State::new(Config::default(), Fh(Bytes::new()), Time::from_secs(10));
+        let id = state.nodes.intern(&Fh(Bytes::from_static(b"file")), &file(3));
+        let shows = |state: &mut State, nlink: u32| {
+            state.now += Duration::from_secs(1);
+            let now = state.now;
+            learn::learn_attr(state, id, &file(nlink), now);
+        };
+        shows(&mut state, 3);
+        let first = remove(&mut state, id, b"a");
+        state.log.get_mut(first).unwrap().sent_at = Some(state.now);
+        shows(&mut state, 2);
+        let _ = remove(&mut state, id, b"b");
+        assert!(is_linked(&state, id), "its reply is late, and the server may have executed it");
+        finish(&mut state, first);
+        assert!(is_linked(&state, id), "the store has yet to forget it");
+        let _ = remove(&mut state, id, b"c");
+        assert!(!is_linked(&state, id));
+    }
 }

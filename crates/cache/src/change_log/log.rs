@@ -93,6 +93,8 @@ pub(crate) struct Entry {
     pub(crate) at: NfsTime,
     pub(crate) path: Vec<u8>,
     pub(crate) stage: Stage,
+    /// When the change was first sent. Attributes that came later may show it, whatever the stage.
+    pub(crate) sent_at: Option<Time>,
 }
 
 /// The change log.

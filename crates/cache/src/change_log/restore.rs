@@ -85,7 +85,7 @@ fn restore_record(state: &mut State, record: LogRecord) {
             node.own.may_be_ours = true;
         }
     }
-    append::insert(state, id, Entry { change, auth, at, path, stage });
+    append::insert(state, id, Entry { change, auth, at, path, stage, sent_at: None });
 }
 
 /// An object that was made in an earlier run and that the server does not have.

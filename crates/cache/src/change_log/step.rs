@@ -208,18 +208,11 @@ fn remove(state: &mut State, op: &Op, at: Location, is_directory: bool) -> Resul
     if base.is_none_or(|(node, _)| node != id) {
         // The cancelled records are removed from the store before the call is answered.
         drop_object(state, id);
-    } else if !is_linked(state, id) {
+    } else if !append::is_linked(state, id) {
         discard(state, id);
     }
     let _ = logged;
     Ok(true)
-}
-
-/// Whether the object has a name left, as far as is known.
-fn is_linked(state: &State, id: NodeId) -> bool {
-    let Some(node) = state.nodes.get(id) else { return false };
-    let links = node.logged.as_ref().map_or(0, |logged| logged.links);
-    node.attr.as_ref().is_none_or(|cached| cached.is_outdated() || i64::from(cached.attr.nlink) + links > 0)
 }
 
 /// A file without a name needs no data, unless it is open.
@@ -297,7 +290,7 @@ fn rename(state: &mut State, op: &Op, from: Location, to: Location) -> Result<bo
     }
     append::append(state, Logged::Rename { from, to, node, seen, replaced }, auth);
     if let Some(ReplacedNode { node, .. }) = replaced
-        && !is_linked(state, node)
+        && !append::is_linked(state, node)
     {
         discard(state, node);
     }
@@ -502,7 +495,7 @@ pub(crate) fn remove_hidden(state: &mut State, node: NodeId, at: Location, auth:
         }
         None => {
             append::append(state, Logged::Remove { at, node, seen, is_directory: false }, auth);
-            if !is_linked(state, node) {
+            if !append::is_linked(state, node) {
                 discard(state, node);
             }
         }

@@ -153,7 +153,9 @@ pub(crate) fn submit(state: &mut State, id: RecordId, call: nfs3::Call, purpose:
 
 /// Sends the change itself.
 pub(crate) fn act(state: &mut State, id: RecordId) {
-    let Some(entry) = state.log.get(id) else { return };
+    let now = state.now;
+    let Some(entry) = state.log.get_mut(id) else { return };
+    entry.sent_at.get_or_insert(now);
     let change = entry.change.clone();
     let Some((change, call)) = call(state, &change) else {
         return refuse(state, id, Errno::ESTALE);
