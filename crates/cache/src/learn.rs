@@ -100,7 +100,10 @@ fn changed_by_others(state: &mut State, id: NodeId) {
         disk.overwrite(0..u64::MAX);
     }
     if let Some(dir) = &mut node.dir {
-        dir.names.clear();
+        let oldest = state.pending.values().next().map_or(Time::MAX, |pending| pending.asked);
+        dir.dropped.retain(|_, asked| *asked > oldest);
+        let names = std::mem::take(&mut dir.names).into_iter().filter(|(_, dentry)| dentry.asked > oldest);
+        dir.dropped.extend(names.map(|(name, dentry)| (name, dentry.asked)));
         dir.complete = None;
     }
     let is_open = node.opens > 0;
@@ -194,9 +197,11 @@ pub(crate) fn learn_name(state: &mut State, at: &Location, target: Target, asked
     let Some(dir) = state.nodes.get_mut(at.dir) else { return };
     let dir = dir.dir();
     let is_older = dir.names.get(&at.name).is_some_and(|known| known.asked > asked);
-    if is_older || dir.unknown_since.is_some_and(|since| asked < since) {
+    let is_dropped = dir.dropped.get(&at.name).is_some_and(|dropped| *dropped > asked);
+    if is_older || is_dropped || dir.unknown_since.is_some_and(|since| asked < since) {
         return;
     }
+    dir.dropped.remove(&at.name);
     dir.names.insert(at.name.clone(), Dentry { target, asked, is_confirmed });
     if let Target::Node(id) = target
         && let Some(node) = state.nodes.get_mut(id)
@@ -244,6 +249,7 @@ pub(crate) fn learn_names(state: &mut State, names: Names) {
     }
     // Names that were made or removed here since the listing began are newer than it.
     dir.names.retain(|_, dentry| dentry.asked > began);
+    dir.dropped.clear();
     dir.complete = Some(Listed { began, is_confirmed });
     dir.misses = 0;
     for (name, target) in found {
@@ -377,4 +383,35 @@ pub(crate) fn known_node(state: &State, at: &Location) -> Option<NodeId> {
 fn known_target(state: &State, at: &Location) -> Option<Target> {
     let dir = state.nodes.get(at.dir)?.dir.as_ref()?;
     dir.names.get(&at.name).map(|dentry| dentry.target)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::call::Priority;
+    use crate::config::Config;
+    use crate::state::Purpose;
+
+    #[test]
+    fn late_lookup_does_not_hide_a_name_made_since() {
+        let mut state = State::new(Config::default(), Fh(Bytes::new()), Time::from_secs(10));
+        let at = Location { dir: NodeId::ROOT, name: Bytes::from_static(b"file") };
+        let look = |state: &mut State| {
+            let call = nfs3::Call::GetAttr(Fh(Bytes::new()));
+            let _ = state.submit(Priority::Foreground, &Default::default(), call, Purpose::StatFs);
+            state.now
+        };
+        let early = look(&mut state);
+        state.now = Time::from_secs(20);
+        change_name(&mut state, &at, Target::Node(NodeId(7)));
+        changed_by_others(&mut state, NodeId::ROOT);
+        assert_eq!(known_target(&state, &at), None);
+        learn_name(&mut state, &at, Target::Absent, early, false);
+        assert_eq!(known_target(&state, &at), None, "it was looked up before it was made");
+        let later = look(&mut state);
+        learn_name(&mut state, &at, Target::Absent, later, false);
+        assert_eq!(known_target(&state, &at), Some(Target::Absent), "another client removed it");
+    }
 }

@@ -106,6 +106,8 @@ pub(crate) struct Listed {
 #[derive(Debug, Default)]
 pub(crate) struct DirState {
     pub(crate) names: BTreeMap<Name, Dentry>,
+    /// Names that were dropped with them while older calls were in flight, and when the calls that showed them were made.
+    pub(crate) dropped: BTreeMap<Name, Time>,
     /// Names that records of the change log decide, whatever the server shows.
     pub(crate) logged: BTreeMap<Name, Target>,
     /// The listing that showed all names; `None` where some may be missing.
