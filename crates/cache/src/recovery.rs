@@ -40,7 +40,7 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
     // The server's file was empty when it was made for us.
     let before = if is_new { Some(EMPTY) } else { before };
     let is_local = state.nodes.get(id).is_some_and(|node| node.is_local);
-    let now = state.now;
+    let (now, saves) = (state.now, state.store.saves);
     let writer = state.credentials.of(credential.uid, credential.gid, &credential.gids).auth;
     let deferred = attr.map(|attr| DeferredSetAttr {
         auth: state.credentials.of(attr.credential.uid, attr.credential.gid, &attr.credential.gids).auth,
@@ -60,6 +60,7 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
         file.writer = Some(writer);
         file.deferred = deferred;
         file.kept.path = path;
+        file.kept.saved = saves;
         replaced = file.kept.object.replace(object);
         file.cut = cut;
         file.check = (!is_local).then(|| Box::new(Check::of(before, true)));

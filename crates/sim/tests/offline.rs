@@ -7,7 +7,10 @@ use remora_sim::mount::offline::scenario::{Crashes, Outcome};
 /// Worlds beyond those that are run in a row, in which faults were found and mended: without crashes, and with them.
 const MENDED: [&[u64]; 2] = [
     &[494, 607, 838, 849, 1016, 1110, 1182, 1188, 1215, 1339, 1574, 2557, 3717, 4062, 4283, 4486, 5965, 7423, 8659],
-    &[90, 203, 247, 275, 277, 352, 505, 547, 633, 652, 725, 784, 824, 829, 888, 943, 948, 954, 970, 972, 1165, 1397],
+    &[
+        90, 203, 247, 275, 277, 352, 505, 547, 633, 652, 725, 784, 824, 829, 888, 943, 948, 954, 970, 972, 1165, 1397,
+        2953,
+    ],
 ];
 
 /// Runs the worlds of `seeds`, which must keep all promises.

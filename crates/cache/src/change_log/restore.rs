@@ -18,6 +18,9 @@ use crate::state::State;
 
 /// Takes the log. Objects that the server has made since are found by their bindings.
 pub(crate) fn restore(state: &mut State, log: SavedLog) {
+    // The earlier run may have been killed before its last barrier.
+    state.store.saves += 1;
+    state.store.barrier_at = Some(state.now);
     for binding in log.bindings {
         state.log.bound.insert(binding.provisional.clone(), NodeId::ROOT);
         state.log.bindings.insert(binding.provisional.clone(), binding);
@@ -86,6 +89,8 @@ fn restore_record(state: &mut State, record: LogRecord) {
         }
     }
     append::insert(state, id, Entry { change, auth, at, path, stage, sent_at: None });
+    state.log.is_changed(id);
+    state.log.is_saved(id, state.store.saves);
 }
 
 /// An object that was made in an earlier run and that the server does not have.
@@ -110,5 +115,24 @@ fn made_before(state: &mut State, id: NodeId, new: &NewObject<'_>, at: NfsTime) 
         data::update(state, id, |file| _ = file.size.get_or_insert(0));
         deferred_setattr::add(state, id, &auth, &completion);
         dirty_store::changed(state, id, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_base::Time;
+    use remora_wire::nfs3::Fh;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::store_job::StoreWork;
+
+    #[test]
+    fn restart_makes_durable_what_a_killed_run_has_left() {
+        let mut state = State::new(Config::default(), Fh(Bytes::new()), Time::from_secs(10));
+        restore(&mut state, SavedLog::default());
+        let job = dirty_store::poll_job(&mut state).map(|job| job.work);
+        assert_eq!(job, Some(StoreWork::Barrier));
     }
 }
