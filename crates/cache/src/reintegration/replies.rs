@@ -13,7 +13,7 @@ use crate::dirty_store;
 use crate::disk::{fetch, save};
 use crate::errno::errno;
 use crate::learn;
-use crate::node::{Location, NodeId};
+use crate::node::{Location, NodeId, Target};
 use crate::reintegration::conflict;
 use crate::reintegration::send::{self, act, look, refuse};
 use crate::state::{Change, LogCall, State};
@@ -304,9 +304,16 @@ fn existing(state: &mut State, id: RecordId, result: LookupResult) {
 /// The server has the object of the record: it is sent on once the store knows that.
 fn bind(state: &mut State, id: RecordId, fh: &Fh, attr: &Attr, is_new: bool) {
     let Some(entry) = state.log.get(id) else { return };
-    let node = entry.change.node();
+    let (node, at) = (entry.change.node(), entry.change.names().last().cloned());
     let Some(provisional) = state.nodes.get(node).map(|node| node.fh.clone()) else { return };
     local::bind(state, node, &local::ServerObject { fh, attr, is_new });
+    if let Some(at) = at {
+        // A look-up may have shown the server's object, as another one, before the record was done.
+        learn::learn_name(state, &at, Target::Node(node), state.now, false);
+    }
+    if !is_new {
+        save::learned(state, node);
+    }
     state.log.bound.insert(provisional.clone(), node);
     let binding = Binding { provisional, fh: fh.clone(), fileid: attr.fileid };
     let changes = &mut state.store.log;
