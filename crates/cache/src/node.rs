@@ -265,7 +265,7 @@ pub(crate) struct OwnChanges {
     /// A change made here was answered without attributes, so the next ones are accepted.
     pub(crate) is_unseen: bool,
     /// This run, or the one that made a restored record, has sent changes of the object: new attributes may be ours.
-    pub(crate) may_be_ours: bool,
+    pub(crate) has_sent: bool,
 }
 
 /// State of an object before and after a change.
@@ -384,7 +384,7 @@ impl Node {
             self.own.steps.clear();
         }
         self.own.in_flight += 1;
-        self.own.may_be_ours = true;
+        self.own.has_sent = true;
     }
 
     pub(crate) fn dir(&mut self) -> &mut DirState {

@@ -85,7 +85,7 @@ fn restore_record(state: &mut State, record: LogRecord) {
     let stage = refusal.map_or(Stage::Waiting, |errno| Stage::Refused(Errno(errno.cast_signed())));
     for node in [Some(change.node()), change.replaced()].into_iter().flatten() {
         if let Some(node) = state.nodes.get_mut(node) {
-            node.own.may_be_ours = true;
+            node.own.has_sent = true;
         }
     }
     append::insert(state, id, Entry { change, auth, at, path, stage, sent_at: None });

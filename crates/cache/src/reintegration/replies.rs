@@ -136,7 +136,7 @@ fn is_object(state: &State, id: NodeId, fh: &Fh, attr: &Attr) -> bool {
 fn has_changed(state: &State, removal: &Removal, attr: &Attr) -> bool {
     let node = state.nodes.get(removal.node);
     // What changes made here may have led to.
-    let known = node.filter(|node| node.own.may_be_ours).and_then(|node| node.attr.as_ref());
+    let known = node.filter(|node| node.own.has_sent).and_then(|node| node.attr.as_ref());
     let known = known.map(|cached| cached.attr.wcc());
     let is = |seen: &WccAttr| (seen.size, seen.mtime) == (attr.size, attr.mtime);
     let is_file = attr.kind == FileType::Regular;
