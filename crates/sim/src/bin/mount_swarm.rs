@@ -108,6 +108,7 @@ struct OfflineTotals {
     power_losses: u64,
     conflicts: u64,
     kept: u64,
+    halves: u64,
     repeated: u64,
 }
 
@@ -131,14 +132,16 @@ impl seeds::Worlds for Offline {
         totals.power_losses += outcome.power_losses;
         totals.conflicts += outcome.conflicts;
         totals.kept += outcome.kept;
+        totals.halves += outcome.halves;
         totals.repeated += outcome.repeated;
     }
 
     fn describe(t: &OfflineTotals) -> String {
-        let OfflineTotals { operations, offline, missed, kills, power_losses, conflicts, kept, repeated } = t;
+        let OfflineTotals { operations, offline, missed, kills, power_losses, conflicts, kept, halves, repeated } = t;
         format!(
             "{operations} operations ({offline} without the server, {missed} not cached), {kills} kills, {power_losses} \
-             losses of power, {conflicts} conflicts, {kept} programs ended by a kept file, {repeated} changes of names repeated after a crash"
+             losses of power, {conflicts} conflicts, {kept} programs ended by a kept file and {halves} by a conflict with \
+             their own half, {repeated} changes of names repeated after a crash"
         )
     }
 

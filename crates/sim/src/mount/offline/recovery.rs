@@ -54,6 +54,11 @@ impl History {
         }
     }
 
+    /// Whether a recent tree has a file with these contents.
+    pub(super) fn has(&self, seen: &Seen) -> bool {
+        self.trees.iter().any(|kept| kept.model.view().values().any(|known| known.content == seen.content))
+    }
+
     pub(super) fn synced(&mut self, now: Time, data: Rc<Vec<u8>>) {
         self.synced.push_back(Synced { at: now, data });
     }

@@ -116,6 +116,8 @@ pub struct Outcome {
     pub missed: u64,
     /// Programs that ended, because the mount kept a file after a crash in the middle of a rewrite.
     pub kept: u64,
+    /// Programs that ended, because a rewrite that a crash had cut in two was in conflict with itself.
+    pub halves: u64,
     /// Conflicts that were reported.
     pub conflicts: u64,
     /// Changes of names that the server executed twice, once before and once after a crash.
