@@ -1,4 +1,4 @@
-//! An RPC call header, and the NFSv3 or MOUNT arguments behind it; and who waits for the call.
+//! An RPC call header, and the NFSv3, NFSACL or MOUNT arguments behind it; and who waits for the call.
 #![no_main]
 
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use remora_fuzz::survives;
 use remora_wire::nfs3::{Call, Proc};
 use remora_wire::rpc::{AuthUnix, CallHeader};
 use remora_wire::urgency::{Urgency, is_probe};
-use remora_wire::{Xdr, mount};
+use remora_wire::{Xdr, mount, nfsacl};
 
 fuzz_target!(|data: &[u8]| {
     let message = Bytes::copy_from_slice(data);
@@ -19,6 +19,10 @@ fuzz_target!(|data: &[u8]| {
         // A procedure that is not there is not an error of the decoder's; here it is one.
         let decode = |r: &mut _| mount::Call::decode(header.proc, r).and_then(Result::ok).ok_or(());
         survives(args, decode, mount::Call::encode);
+    } else if header.prog == nfsacl::PROGRAM {
+        let Some(proc) = nfsacl::Proc::from_number(header.proc) else { return };
+        survives(args.clone(), |r| nfsacl::Call::decode(proc, r), nfsacl::Call::encode);
+        survives(args, |r| nfsacl::Reply::decode(proc, r), nfsacl::Reply::encode);
     } else if let Some(proc) = Proc::from_number(header.proc) {
         survives(args, |r| Call::decode(proc, r), Call::encode);
     }

@@ -5,7 +5,7 @@
 //! bytes received. Hostile input becomes a typed [`Error`], never a panic.
 //!
 //! Read `xdr` first, then `rpc` and `record`, then the programs: `portmap`, `rpcbind`, `mount`,
-//! `nfs2`, `nfs3`; `link` has the frames of the link protocol, `urgency` the priorities of calls,
+//! `nfs2`, `nfs3`, `nfsacl`; `link` has the frames of the link protocol, `urgency` the priorities of calls,
 //! `fuse` the kernel's protocol of file systems in user space.
 
 #[macro_use]
@@ -20,6 +20,8 @@ pub mod mount;
 pub mod nfs2;
 #[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod nfs3;
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub mod nfsacl;
 #[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod portmap;
 pub mod record;

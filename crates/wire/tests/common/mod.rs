@@ -83,8 +83,9 @@ macro_rules! arb_structs {
     })* };
 }
 
-// After the macros, which it uses.
+// After the macros, which they use.
 pub(crate) mod nfs2;
+pub(crate) mod nfsacl;
 
 arb! {
     (): _d => ();
@@ -248,6 +249,8 @@ pub(crate) enum Message {
     Nfs3Reply(Reply),
     Nfs2Call(remora_wire::nfs2::Call),
     Nfs2Reply(remora_wire::nfs2::Reply),
+    AclCall(remora_wire::nfsacl::Call),
+    AclReply(remora_wire::nfsacl::Reply),
     MountCall(mount::Call),
     /// A reply and the procedure it answers.
     MountReply(u32, mount::Reply),
@@ -279,7 +282,9 @@ impl Arb for Message {
                 Message::PortmapReply(proc, reply)
             }
             13 => Message::Nfs2Call(Arb::arb(d)),
-            _ => Message::Nfs2Reply(Arb::arb(d)),
+            14 => Message::Nfs2Reply(Arb::arb(d)),
+            _ if bool::arb(d) => Message::AclCall(Arb::arb(d)),
+            _ => Message::AclReply(Arb::arb(d)),
         }
     }
 }
@@ -296,6 +301,8 @@ impl Message {
             Message::Nfs3Reply(m) => m.encode(&mut out),
             Message::Nfs2Call(m) => m.encode(&mut out),
             Message::Nfs2Reply(m) => m.encode(&mut out),
+            Message::AclCall(m) => m.encode(&mut out),
+            Message::AclReply(m) => m.encode(&mut out),
             Message::MountCall(m) => m.encode(&mut out),
             Message::MountReply(_, m) => m.encode(&mut out),
             Message::MountReplyV1(_, m) => m.encode(&mut out),
@@ -317,6 +324,8 @@ impl Message {
             Message::Nfs3Reply(m) => Message::Nfs3Reply(Reply::decode(m.proc(), r).ok()?),
             Message::Nfs2Call(m) => Message::Nfs2Call(remora_wire::nfs2::Call::decode(m.proc(), r).ok()?),
             Message::Nfs2Reply(m) => Message::Nfs2Reply(remora_wire::nfs2::Reply::decode(m.proc(), r).ok()?),
+            Message::AclCall(m) => Message::AclCall(remora_wire::nfsacl::Call::decode(m.proc(), r).ok()?),
+            Message::AclReply(m) => Message::AclReply(remora_wire::nfsacl::Reply::decode(m.proc(), r).ok()?),
             Message::MountCall(m) => Message::MountCall(mount::Call::decode(m.proc(), r)?.ok()?),
             Message::MountReply(proc, _) => Message::MountReply(*proc, mount::Reply::decode(*proc, r).ok()?),
             Message::MountReplyV1(proc, _) => Message::MountReplyV1(*proc, mount::ReplyV1::decode(*proc, r).ok()?),
