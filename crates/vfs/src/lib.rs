@@ -18,5 +18,5 @@ pub use flush::{Flush, FlushKey, Flushing, Ledger};
 #[cfg(target_os = "linux")]
 pub use local::LocalDisk;
 pub use memory::MemFs;
-pub use types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
+pub use types::{Acls, Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
 pub use vfs::Vfs;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, NfsTime, Status, Wcc};
+use remora_wire::nfsacl::Entry;
 
 /// The result of an operation. Errors are NFSv3 statuses.
 pub type Result<T> = std::result::Result<T, Status>;
@@ -72,6 +73,15 @@ impl<'a> NameIn<'a> {
     pub fn new(dir: &'a FileId, name: &'a [u8]) -> NameIn<'a> {
         NameIn { dir, name }
     }
+}
+
+/// The POSIX ACLs of an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Acls {
+    /// Who may use the object; its mode has no more than a part of that.
+    pub access: Option<Vec<Entry>>,
+    /// The access ACL of new objects in a directory, before their modes narrow it.
+    pub default: Option<Vec<Entry>>,
 }
 
 /// A created object.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{
-    Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Wcc,
+    Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 
 use crate::flush::Ledger;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
+use crate::types::{Acls, Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
 
 /// A file system that can be exported.
 ///
@@ -49,6 +49,19 @@ pub trait Vfs: Send + Sync {
     /// Sets attributes. With `guard`, fails with [`Status::NotSync`](remora_wire::nfs3::Status::NotSync) unless it
     /// equals the object's ctime.
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc>;
+
+    /// The POSIX ACLs of an object, as far as it has any.
+    fn acls(&self, cred: &Cred, id: &FileId) -> Result<Acls> {
+        let _ = (cred, id);
+        Ok(Acls::default())
+    }
+
+    /// Sets the ACLs that are present and removes those without entries. Fails with
+    /// [`Status::NotSupp`](remora_wire::nfs3::Status::NotSupp) if the file system has no ACLs.
+    fn set_acls(&self, cred: &Cred, id: &FileId, acls: &Acls) -> Result<()> {
+        let _ = (cred, id, acls);
+        Err(Status::NotSupp)
+    }
 
     /// The object `name` in `dir`. `.` is `dir` itself, `..` its parent; the parent of the root is the root.
     fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)>;

@@ -4,11 +4,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, DirQuery, FileId, MemFs, NameIn, Vfs};
+use remora_vfs::{Acls, Cred, DirQuery, FileId, MemFs, NameIn, Vfs};
 use remora_wire::nfs3::{
     ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, FileType, NfsTime, NodeKind, SetAttr, SetTime, SpecData,
     Stable, Status,
 };
+use remora_wire::nfsacl::{Entry, Tag};
 
 use crate::bench::*;
 
@@ -318,6 +319,8 @@ fn set_acl(path: &Path, which: &str, entries: &[(u16, u16, u32)]) -> bool {
     }
 }
 
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 const NO_ID: u32 = u32::MAX;
 const USER_OBJ: u16 = 1;
 const USER: u16 = 2;
@@ -340,7 +343,7 @@ fn access_acl_applies_to_callers() {
         (MASK, 6, NO_ID),
         (OTHER, 0, NO_ID),
     ];
-    if !set_acl(&dir.path().join("f"), "system.posix_acl_access", &acl) {
+    if !set_acl(&dir.path().join("f"), ACCESS_ACL, &acl) {
         return;
     }
     assert_eq!(fs.getattr(&f).unwrap().mode, 0o660, "the mask is where the group's bits are");
@@ -356,6 +359,82 @@ fn access_acl_applies_to_callers() {
         assert_eq!(fs.write(&cred, &f, 0, &b"x"[..].into(), Stable::Unstable).is_ok(), writes, "{cred:?}");
         assert_eq!(fs.setattr(&cred, &f, &size(0), None).is_ok(), writes, "{cred:?}");
     }
+}
+
+/// The entries of an ACL on the disk.
+fn entries_on_disk(path: &Path, which: &str) -> Option<Vec<(u16, u16, u32)>> {
+    let mut value = [0; 512];
+    let length = match rustix::fs::getxattr(path, which, &mut value) {
+        Ok(length) => length,
+        Err(rustix::io::Errno::NODATA) => return None,
+        Err(e) => panic!("{e}"),
+    };
+    let number = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]);
+    let entry = |b: &[u8]| (number(b), number(&b[2..]), u32::from_le_bytes([b[4], b[5], b[6], b[7]]));
+    Some(value[4..length].chunks(8).map(entry).collect())
+}
+
+#[test]
+fn owner_sets_acls_and_others_do_not() {
+    let dir = TempDir::new();
+    let Some(fs) = open_honouring(&dir) else { return };
+    let (ann, bob) = (Cred { uid: 5001, gid: 9, gids: vec![] }, Cred { uid: 5002, gid: 9, gids: vec![] });
+    fs.setattr(&me(), &fs.root(), &mode(0o777), None).unwrap();
+    let d = fs.mkdir(&ann, &fs.root(), b"d", &mode(0o755)).unwrap().id;
+    let entry = |tag, id, perm| Entry { tag, id, perm };
+    let own = |mask| {
+        let (user, group, other) = (Tag::UserObj, Tag::GroupObj, Tag::Other);
+        let (user, group, other) = (entry(user, NO_ID, 7), entry(group, NO_ID, 0), entry(other, NO_ID, 0));
+        Some(vec![user, entry(Tag::User, 5002, 5), group, entry(Tag::Mask, NO_ID, mask), other])
+    };
+    let acls = Acls { access: own(5), default: own(7) };
+    if !set_acl(&dir.path().join("d"), DEFAULT_ACL, &[(USER_OBJ, 7, NO_ID), (GROUP_OBJ, 7, NO_ID), (OTHER, 7, NO_ID)]) {
+        return;
+    }
+    assert_eq!(fs.set_acls(&bob, &d, &acls), Err(Status::Perm));
+    assert_eq!(fs.acls(&bob, &d).unwrap().access, None, "nothing changed");
+    fs.set_acls(&ann, &d, &acls).unwrap();
+    assert_eq!(fs.acls(&bob, &d), Ok(acls));
+    assert_eq!(fs.getattr(&d).unwrap().mode, 0o750, "the mask is where the group's bits are");
+    let on_disk = |mask| {
+        vec![(USER_OBJ, 7, NO_ID), (USER, 5, 5002), (GROUP_OBJ, 0, NO_ID), (MASK, mask, NO_ID), (OTHER, 0, NO_ID)]
+    };
+    let path = dir.path().join("d");
+    assert_eq!(entries_on_disk(&path, ACCESS_ACL), Some(on_disk(5)));
+    assert_eq!(entries_on_disk(&path, DEFAULT_ACL), Some(on_disk(7)));
+    // A new file inherits the default ACL, as far as its mode goes.
+    let f = fs.create(&ann, &d, b"f", &CreateHow::Guarded(mode(0o664))).unwrap();
+    assert_eq!((f.attr.mode, fs.access(&bob, &f.id, 0x3f)), (0o660, Ok(ACCESS_READ)));
+    // Root may, too. What is absent stays; what has no entries is removed.
+    fs.set_acls(&me(), &d, &Acls { access: None, default: Some(vec![]) }).unwrap();
+    assert_eq!(fs.acls(&bob, &d), Ok(Acls { access: own(5), default: None }));
+    fs.set_acls(&ann, &d, &Acls { access: Some(vec![]), default: Some(vec![]) }).unwrap();
+    assert_eq!((fs.acls(&bob, &d), entries_on_disk(&path, ACCESS_ACL)), (Ok(Acls::default()), None));
+}
+
+#[test]
+fn impossible_acls_are_refused() {
+    let dir = TempDir::new();
+    let fs = LocalDisk::open(dir.path(), Options::new([0; 8])).unwrap();
+    let path = dir.path().join("f");
+    let f = file(&fs, &fs.root(), "f");
+    if !set_acl(&path, ACCESS_ACL, &[(USER_OBJ, 6, NO_ID), (GROUP_OBJ, 4, NO_ID), (OTHER, 0, NO_ID)]) {
+        return;
+    }
+    let entry = |tag| Entry { tag, id: 7, perm: 4 };
+    let minimal = || Some([Tag::UserObj, Tag::GroupObj, Tag::Other].map(entry).to_vec());
+    let ownerless = Acls { access: Some(vec![entry(Tag::Other)]), default: None };
+    assert_eq!(fs.set_acls(&me(), &f, &ownerless), Err(Status::Inval));
+    let default_of_a_file = Acls { access: None, default: minimal() };
+    assert_eq!(fs.set_acls(&me(), &f, &default_of_a_file), Err(Status::Access));
+    let link = fs.symlink(&me(), &fs.root(), b"link", &SetAttr::NONE, b"f").unwrap().id;
+    let acls = Acls { access: minimal(), default: None };
+    assert_eq!(fs.set_acls(&me(), &link, &acls), Err(Status::NotSupp));
+    assert_eq!((fs.acls(&me(), &link), fs.getattr(&f).unwrap().mode), (Ok(Acls::default()), 0o640));
+    let options = Options { read_only: true, ..Options::new([0; 8]) };
+    let fs = LocalDisk::open(dir.path(), options).unwrap();
+    let (f, _) = fs.lookup(&me(), &fs.root(), b"f").unwrap();
+    assert_eq!(fs.set_acls(&me(), &f, &acls), Err(Status::RoFs));
 }
 
 #[test]
@@ -387,7 +466,7 @@ fn default_acl_applies_to_new_objects() {
     let maker = Cred { uid: 5001, gid: 9, gids: vec![] };
     let private = fs.mkdir(&me(), &root, b"private", &mode(0o777)).unwrap();
     let acl = [(USER_OBJ, 7, NO_ID), (GROUP_OBJ, 0, NO_ID), (OTHER, 0, NO_ID)];
-    if !set_acl(&dir.path().join("private"), "system.posix_acl_default", &acl) {
+    if !set_acl(&dir.path().join("private"), DEFAULT_ACL, &acl) {
         return;
     }
     let f = fs.create(&maker, &private.id, b"f", &CreateHow::Guarded(mode(0o644))).unwrap();

@@ -10,6 +10,7 @@ use rustix::fs::{StatVfsMountFlags, fstatvfs, getxattr};
 
 use crate::local::disk::LocalDisk;
 use crate::local::handles::tree::OpenObject;
+use crate::local::ops::acls::ACCESS;
 use crate::perm::{self, R, W, X};
 use crate::types::{Cred, FileId, Result};
 
@@ -58,6 +59,6 @@ impl LocalDisk {
 
 /// Whether an access ACL limits the mode. True if unknown.
 fn has_acl(object: &OpenObject) -> bool {
-    let length = getxattr(object.proc_path(), c"system.posix_acl_access", &mut [0u8; 0]);
+    let length = getxattr(object.proc_path(), ACCESS, &mut [0u8; 0]);
     !matches!(length, Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP))
 }

@@ -21,6 +21,7 @@ use crate::local::disk::LocalDisk;
 use crate::local::handles::tree::{OpenDir, OpenObject, proc_path};
 use crate::local::inode::inode_reuse::TICK_MAX;
 use crate::local::inode::stat::{self, InodeStat};
+use crate::local::ops::acls::DEFAULT;
 use crate::local::ops::attrs::{timespec, wcc};
 use crate::local::ops::names::TRIES_MAX;
 use crate::local::ops::unlink::UnlinkTarget;
@@ -229,7 +230,7 @@ impl LocalDisk {
     /// Whether the directory has a default ACL. True if unknown.
     pub(crate) fn has_default_acl(&self, dir: &OpenDir) -> bool {
         let Some(open) = self.open_dir_for_flush(dir) else { return true };
-        let length = fgetxattr(&open, c"system.posix_acl_default", &mut [0u8; 0]);
+        let length = fgetxattr(&open, DEFAULT, &mut [0u8; 0]);
         !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
     }
 

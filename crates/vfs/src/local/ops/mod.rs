@@ -1,10 +1,11 @@
 //! The operations of [`Vfs`] on an export.
 //!
-//! Read [`names`] (LOOKUP, REMOVE, RENAME, LINK) and [`create`] first, then [`attrs`], [`data`], [`access`] and
-//! [`readdir`]. [`unlink`] releases what is open of an object that loses a name; [`stability`] flushes what an
+//! Read [`names`] (LOOKUP, REMOVE, RENAME, LINK) and [`create`] first, then [`attrs`], [`acls`], [`data`],
+//! [`access`] and [`readdir`]. [`unlink`] releases what is open of an object that loses a name; [`stability`] flushes what an
 //! operation changed. Each operation has its caller's credentials only around the system calls that need them.
 
 mod access;
+mod acls;
 mod attrs;
 mod create;
 mod data;
@@ -30,7 +31,7 @@ use crate::local::listing::case_probe;
 use crate::local::listing::open_listings::OpenListings;
 use crate::local::sync::dirty_files::DIRTY_IDLE_MAX;
 use crate::local::sys::errors::OrStatus;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
+use crate::types::{Acls, Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
 use crate::vfs::Vfs;
 
 impl LocalDisk {
@@ -82,6 +83,15 @@ impl Vfs for LocalDisk {
 
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
         self.as_server().do_setattr(cred, id, attr, guard)
+    }
+
+    fn acls(&self, cred: &Cred, id: &FileId) -> Result<Acls> {
+        let _kept = keep_creds();
+        self.watch(self.do_acls(cred, id))
+    }
+
+    fn set_acls(&self, cred: &Cred, id: &FileId, acls: &Acls) -> Result<()> {
+        self.as_server().do_set_acls(cred, id, acls)
     }
 
     fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
