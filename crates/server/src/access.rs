@@ -38,11 +38,20 @@ pub struct Terms {
     pub anon_gid: u32,
     /// Refuse requests from ports of [`RESERVED_PORTS`] and above. Default false.
     pub secure: bool,
+    /// Show POSIX ACLs and let owners set them. Default true.
+    pub acl: bool,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { read_only: false, squash: Squash::default(), anon_uid: ANONYMOUS, anon_gid: ANONYMOUS, secure: false }
+        Terms {
+            read_only: false,
+            squash: Squash::default(),
+            anon_uid: ANONYMOUS,
+            anon_gid: ANONYMOUS,
+            secure: false,
+            acl: true,
+        }
     }
 }
 

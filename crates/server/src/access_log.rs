@@ -10,7 +10,7 @@ use remora_wire::nfs3::{Call, Fh, Status};
 
 use crate::Exports;
 use crate::auth::Caller;
-use crate::job::Work;
+use crate::job::{Form, Work};
 
 /// An answered call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct AccessRecord {
     pub client: SocketAddr,
     /// The uid that the call claims; `None` is anonymous.
     pub uid: Option<u32>,
-    /// The procedure's name in RFC 1813.
+    /// The procedure's name in RFC 1813; GETACL and SETACL are NFSACL's.
     pub procedure: &'static str,
     /// The first name of the handle's export; `None` if the handle is of no export.
     pub export: Option<Arc<str>>,
@@ -49,7 +49,7 @@ impl AccessCall {
     /// `None` for a job on behalf of no client.
     pub(crate) fn of(work: &Work) -> Option<AccessCall> {
         match work {
-            Work::Nfs { caller, call, .. } => Some(AccessCall::of_nfs(caller, call)),
+            Work::Nfs { caller, call, form, .. } => Some(AccessCall::of_nfs(caller, call, form)),
             Work::Mount { caller, path, .. } => Some(AccessCall {
                 uid: caller.as_ref().map(|cred| cred.uid),
                 procedure: "MNT",
@@ -61,7 +61,7 @@ impl AccessCall {
         }
     }
 
-    pub(crate) fn of_nfs(caller: &Caller, call: &Call) -> AccessCall {
+    pub(crate) fn of_nfs(caller: &Caller, call: &Call, form: &Form) -> AccessCall {
         let (name, new_name) = match call {
             Call::Rename(a) => (Some(&a.from.name), Some(&a.to.name)),
             Call::Lookup(a) | Call::Remove(a) | Call::RmDir(a) => (Some(&a.name), None),
@@ -74,7 +74,10 @@ impl AccessCall {
         };
         AccessCall {
             uid: caller.as_ref().map(|cred| cred.uid),
-            procedure: call.proc().name(),
+            procedure: match form {
+                Form::V3 | Form::V2(_) => call.proc().name(),
+                Form::Acl(call) => call.proc().name(),
+            },
             fh: call.target().cloned(),
             name: name.cloned(),
             new_name: new_name.cloned(),

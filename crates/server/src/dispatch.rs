@@ -1,8 +1,10 @@
 //! Decodes messages into calls of the server's programs, or into the error replies of RFC 5531, section 9.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use remora_wire::rpc::{CallError, CallHeader, OpaqueAuth, Outcome, RPC_VERSION};
-use remora_wire::{Reader, mount, nfs2, nfs3, portmap, rpcbind};
+use remora_wire::{Reader, mount, nfs2, nfs3, nfsacl, portmap, rpcbind};
 
 use crate::auth::{self, Caller};
 use crate::job::Form;
@@ -90,6 +92,7 @@ pub(crate) fn read(message: Bytes, programs: Programs, portmap: bool) -> Incomin
 #[derive(Clone, Copy)]
 enum Program {
     Nfs(Version),
+    Acl,
     Mount(Version),
     Portmap(u32),
 }
@@ -101,6 +104,8 @@ fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Pr
         (nfs3::PROGRAM, nfs2::VERSION) => Ok(Program::Nfs(Version::V2)),
         (nfs3::PROGRAM, nfs3::VERSION) => Ok(Program::Nfs(Version::V3)),
         (nfs3::PROGRAM, _) => spoken(nfs2::VERSION, nfs3::VERSION),
+        (nfsacl::PROGRAM, nfsacl::VERSION) => Ok(Program::Acl),
+        (nfsacl::PROGRAM, _) => spoken(nfsacl::VERSION, nfsacl::VERSION),
         // Version 2 is version 1 plus a procedure that the server does not have.
         (mount::PROGRAM, mount::VERSION_1 | 2) => Ok(Program::Mount(Version::V2)),
         (mount::PROGRAM, mount::VERSION) => Ok(Program::Mount(Version::V3)),
@@ -125,6 +130,7 @@ fn call(header: CallHeader, r: Reader, programs: Programs, portmap: bool) -> Res
     match program {
         Program::Nfs(Version::V2) => nfs2_call(&header, auth::caller(&header.cred)?, r),
         Program::Nfs(Version::V3) => nfs3_call(&header, auth::caller(&header.cred)?, r),
+        Program::Acl => acl_call(&header, auth::caller(&header.cred)?, r),
         Program::Mount(version) => mount_call(&header, auth::caller(&header.cred)?, version, r),
         Program::Portmap(vers) => portmap_call(&header, vers, r),
     }
@@ -152,6 +158,23 @@ fn nfs3_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incom
     Ok(Incoming::Nfs(NfsCall { xid: header.xid, cred: header.cred.clone(), caller, call, form: Form::V3, args }))
 }
 
+/// A call of NFSACL counts as the procedure of NFSv3 that takes the same checks and locks: GETATTR or SETATTR.
+fn acl_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incoming, Outcome> {
+    let proc = nfsacl::Proc::from_number(header.proc).ok_or(Outcome::ProcUnavail)?;
+    // The program's number tells the arguments from those of a SETATTR.
+    let args = [&nfsacl::PROGRAM.to_be_bytes(), &*r.clone().rest()].concat().into();
+    let acl_call = nfsacl::Call::decode(proc, &mut r).map_err(|_| Outcome::GarbageArgs)?;
+    let call = match &acl_call {
+        nfsacl::Call::Null => return Ok(Incoming::Null { xid: header.xid }),
+        nfsacl::Call::GetAcl(a) => nfs3::Call::GetAttr(a.fh.clone()),
+        nfsacl::Call::SetAcl(a) => {
+            nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh: a.fh.clone(), attr: nfs3::SetAttr::NONE, guard: None })
+        }
+    };
+    let form = Form::Acl(Arc::new(acl_call));
+    Ok(Incoming::Nfs(NfsCall { xid: header.xid, cred: header.cred.clone(), caller, call, form, args }))
+}
+
 fn nfs2_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incoming, Outcome> {
     let proc = nfs2::Proc::from_number(header.proc).ok_or(Outcome::ProcUnavail)?;
     let args = r.clone().rest();
@@ -177,7 +200,7 @@ mod tests {
 
     #[test]
     fn uncallable_procedures_get_the_rfc_errors() {
-        let (nfs, mnt) = (nfs3::PROGRAM, mount::PROGRAM);
+        let (nfs, mnt, acl) = (nfs3::PROGRAM, mount::PROGRAM, nfsacl::PROGRAM);
         for (message, want) in [
             (message(100_001, 2, 0, 0, &[]), Outcome::ProgUnavail),
             (message(nfs, 1, 0, 0, &[]), Outcome::ProgMismatch { low: 2, high: 3 }),
@@ -201,6 +224,11 @@ mod tests {
             (message(nfs, 3, 1, 0, &[]), Outcome::GarbageArgs),
             (message(mnt, 3, 1, 0, &[0, 0, 9, 0]), Outcome::GarbageArgs),
             (message(nfs, 3, 1, 6, &[]), Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
+            (message(acl, 2, 1, 0, &[]), Outcome::ProgMismatch { low: 3, high: 3 }),
+            (message(acl, 3, 3, 0, &[]), Outcome::ProcUnavail),
+            (message(acl, 3, 1, 0, &[0; 7]), Outcome::GarbageArgs),
+            (message(acl, 3, 2, 0, &[&[0; 11][..], &[0xff; 13]].concat()), Outcome::GarbageArgs),
+            (message(acl, 3, 1, 6, &[0; 8]), Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
         ] {
             match read(message, Programs::All, true) {
                 Incoming::Refused { xid: 5, outcome } => assert_eq!(outcome, want),
@@ -226,11 +254,11 @@ mod tests {
 
     #[test]
     fn program_port_has_no_other_program() {
-        let (nfs, mnt, pmap) = (nfs3::PROGRAM, mount::PROGRAM, portmap::PROGRAM);
+        let (nfs, mnt, pmap, acl) = (nfs3::PROGRAM, mount::PROGRAM, portmap::PROGRAM, nfsacl::PROGRAM);
         for (programs, there) in
-            [(Programs::All, &[nfs, mnt, pmap][..]), (Programs::Mount, &[mnt]), (Programs::Portmap, &[pmap])]
+            [(Programs::All, &[nfs, mnt, pmap, acl][..]), (Programs::Mount, &[mnt]), (Programs::Portmap, &[pmap])]
         {
-            for (prog, vers) in [(nfs, 2), (nfs, 3), (nfs, 4), (mnt, 1), (mnt, 3), (pmap, 2), (1, 1)] {
+            for (prog, vers) in [(nfs, 2), (nfs, 3), (nfs, 4), (mnt, 1), (mnt, 3), (pmap, 2), (acl, 3), (1, 1)] {
                 let read = read(message(prog, vers, 0, 0, &[]), programs, true);
                 let missing = matches!(read, Incoming::Refused { outcome: Outcome::ProgUnavail, .. });
                 assert_eq!(missing, !there.contains(&prog), "{programs:?} {prog} {vers}");
@@ -252,7 +280,8 @@ mod tests {
 
     #[test]
     fn pings_need_no_credential_and_noise_no_answer() {
-        for (prog, vers) in [(nfs3::PROGRAM, 2), (nfs3::PROGRAM, 3), (mount::PROGRAM, 1), (mount::PROGRAM, 3)] {
+        let (nfs, mnt, acl) = (nfs3::PROGRAM, mount::PROGRAM, nfsacl::PROGRAM);
+        for (prog, vers) in [(nfs, 2), (nfs, 3), (mnt, 1), (mnt, 3), (acl, 3)] {
             assert!(matches!(read(message(prog, vers, 0, 7, &[]), Programs::All, false), Incoming::Null { xid: 5 }));
             let context = read(message(prog, vers, 0, auth::RPCSEC_GSS, &[]), Programs::All, false);
             assert!(matches!(context, Incoming::Refused { xid: 5, outcome: Outcome::AuthError(_) }));

@@ -9,7 +9,7 @@ use remora_vfs::{self as vfs, Flush, Ledger};
 use remora_wire::nfs2;
 use remora_wire::nfs3::{self, Attr, Fh, Reply, Status};
 use remora_wire::rpc::{Outcome, ReplyHeader};
-use remora_wire::{Xdr, mount};
+use remora_wire::{Xdr, mount, nfsacl};
 
 use crate::auth::Caller;
 use crate::cache::FileTimes;
@@ -66,27 +66,30 @@ impl Work {
 }
 
 /// The form of a call and of its reply.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     /// As it is executed.
     V3,
     /// This procedure of NFSv2.
     V2(nfs2::Proc),
+    /// This call of NFSACL, in place of the one of NFSv3.
+    Acl(Arc<nfsacl::Call>),
 }
 
 impl Form {
-    pub(crate) fn version(self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         match self {
-            Form::V3 => Version::V3,
+            Form::V3 | Form::Acl(_) => Version::V3,
             Form::V2(_) => Version::V2,
         }
     }
 
     /// The reply for a `proc` that failed with `status`, without attributes.
-    pub(crate) fn failed(self, xid: u32, proc: nfs3::Proc, status: Status) -> Bytes {
+    pub(crate) fn failed(&self, xid: u32, proc: nfs3::Proc, status: Status) -> Bytes {
         message(xid, Outcome::Success, |out| match self {
             Form::V3 => Reply::failed(proc, status).encode(out),
-            Form::V2(proc) => nfs2::Reply::failed(proc, v2::status(status)).encode(out),
+            Form::V2(proc) => nfs2::Reply::failed(*proc, v2::status(status)).encode(out),
+            Form::Acl(call) => nfsacl::Reply::failed(call.proc(), status).encode(out),
         })
     }
 }
@@ -175,12 +178,12 @@ impl Job {
             Work::Nfs { caller, call, form, .. } if self.durability.waits(call) || call.changes_names() => {
                 let ledger = Arc::<Ledger>::default();
                 let exec = Exec { ledger: Some(ledger.clone()), ..self.exec(caller, form.version()) };
-                let answer = self.run_nfs(&exec, call, *form);
+                let answer = self.run_nfs(&exec, call, form);
                 let mut further = VecDeque::from(ledger.take());
                 let waits = answer.result.is_ok() && self.durability.waits(call);
                 match further.pop_front().filter(|_| waits) {
                     Some(next) => {
-                        let call = (self.xid, *form, call.proc());
+                        let call = (self.xid, form.clone(), call.proc());
                         Started::Unflushed(Unflushed { next, further, answer, call })
                     }
                     None => Started::Done(answer),
@@ -188,7 +191,7 @@ impl Job {
             }
             Work::Nfs { caller, call, form, listing_verf } => {
                 let exec = Exec { listing_verf: *listing_verf, ..self.exec(caller, form.version()) };
-                Started::Done(self.run_nfs(&exec, call, *form))
+                Started::Done(self.run_nfs(&exec, call, form))
             }
             Work::Mount { caller, path, version } => Started::Done(self.run_mount(&self.exec(caller, *version), path)),
             Work::Times(fh) => {
@@ -274,7 +277,7 @@ impl Job {
         Answer { reply, result: result_of_job, status, times: None }
     }
 
-    fn run_nfs(&self, exec: &Exec, call: &nfs3::Call, form: Form) -> Answer {
+    fn run_nfs(&self, exec: &Exec, call: &nfs3::Call, form: &Form) -> Answer {
         let (status, times, reply) = match (form, call) {
             (Form::V2(_), nfs3::Call::ReadDir(a)) => {
                 let res = exec.read_dir_v2(a);
@@ -282,14 +285,21 @@ impl Job {
                 let reply = nfs2::Reply::ReadDir(res.map_err(v2::status));
                 (status, None, message(self.xid, Outcome::Success, |out| reply.encode(out)))
             }
-            _ => {
+            (Form::Acl(call), _) => {
+                let reply = exec.run_acl(call);
+                let attr = if let nfsacl::Reply::SetAcl(Ok(attr)) = &reply { attr.as_ref() } else { None };
+                (reply.status(), attr.map(times), message(self.xid, Outcome::Success, |out| reply.encode(out)))
+            }
+            (Form::V3, _) => {
                 let reply = exec.run(call);
                 let (status, times) = (reply.status(), target_attr(&reply).map(times));
-                let reply = message(self.xid, Outcome::Success, |out| match form {
-                    Form::V3 => reply.encode(out),
-                    Form::V2(proc) => v2::from_v3(proc, reply).encode(out),
-                });
-                (status, times, reply)
+                (status, times, message(self.xid, Outcome::Success, |out| reply.encode(out)))
+            }
+            (Form::V2(proc), _) => {
+                let reply = exec.run(call);
+                let (status, times) = (reply.status(), target_attr(&reply).map(times));
+                let reply = v2::from_v3(*proc, reply);
+                (status, times, message(self.xid, Outcome::Success, |out| reply.encode(out)))
             }
         };
         let is_datagram = self.peer.path == Path::Datagram;

@@ -1,8 +1,8 @@
 //! NFS server core: RPC messages in, file operations out, replies back.
 //!
 //! [`Server`] is a [`Core`](remora_base::Core): it takes whole messages, emits an [`Execute`] for each job that may block
-//! on a disk, and takes the answers by [`Server::complete`]. It serves NFSv3 (RFC 1813, all 22 procedures), NFSv2 (RFC
-//! 1094, all 18) and MOUNT v3 and v1 on one port, over datagrams and streams. The duplicate request [`cache`] (DRC 89)
+//! on a disk, and takes the answers by [`Server::complete`]. It serves NFSv3 (RFC 1813, all 22 procedures), NFSACL v3
+//! beside it, NFSv2 (RFC 1094, all 18) and MOUNT v3 and v1 on one port, over datagrams and streams. The duplicate request [`cache`] (DRC 89)
 //! keeps a retransmitted request from being executed twice.
 //!
 //! ```text

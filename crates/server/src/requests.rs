@@ -22,7 +22,8 @@ pub const LATENCY_BOUNDS: [Duration; 14] = [
     Duration::from_secs(10),
 ];
 
-/// The requests answered since the server was made. NFSv2 counts as the procedures of NFSv3 that it stands for.
+/// The requests answered since the server was made. NFSv2 counts as the procedures of NFSv3 that it stands for,
+/// GETACL as GETATTR and SETACL as SETATTR.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestStats {
     procedures: [ProcedureStats; Proc::ALL.len()],

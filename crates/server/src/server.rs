@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
-use remora_wire::mount;
 use remora_wire::nfs3::{self, Call, Fh, Status};
 use remora_wire::rpc::Outcome;
 use remora_wire::rpcbind::Service;
+use remora_wire::{mount, nfsacl};
 
 use crate::access_log::{AccessCall, AccessRecord, REPLAY, status_name};
 use crate::auth::Caller;
@@ -81,7 +81,7 @@ enum Kind {
     /// The cache takes the result.
     Cached { request: Request, entry: Option<EntryId> },
     /// The cache asks whether the target has changed. If so, `work` is executed again.
-    Check { request: Request, entry: EntryId, work: Work },
+    Check { request: Request, entry: EntryId, work: Box<Work> },
 }
 
 /// The bytes that a request is charged in addition to its message and the data of its reply; see
@@ -225,7 +225,7 @@ impl Server {
                 }
                 None => {
                     let kind = Kind::Cached { request, entry: Some(entry) };
-                    self.execute(peer, request.xid, bytes, work, kind);
+                    self.execute(peer, request.xid, bytes, *work, kind);
                 }
             },
         }
@@ -333,22 +333,22 @@ impl Server {
         let proc = call.proc();
         let client = from.addr.ip().to_canonical();
         if !self.config.exports.any_allows(from.addr) {
-            self.note_answered(from, &caller, &call, Status::Access.name());
-            return self.deny(from, xid, form, proc);
+            self.note_answered(from, &caller, &call, &form, Status::Access.name());
+            return self.deny(from, xid, &form, proc);
         }
         // Before the cache: a cached reply is only for clients that may use the export.
         if request.is_some() && self.config.exports.refuses(&call, from.addr) {
-            self.note_answered(from, &caller, &call, Status::Access.name());
-            return self.deny(from, xid, form, proc);
+            self.note_answered(from, &caller, &call, &form, Status::Access.name());
+            return self.deny(from, xid, &form, proc);
         }
-        let Limited { call, is_cut, listing_verf } = self.validation.limit(from, form, call);
+        let Limited { call, is_cut, listing_verf } = self.validation.limit(from, &form, call);
         self.stats.unvalidated_cut += u64::from(is_cut);
-        let bytes = self.charge(from.path, &call, args.len());
+        let bytes = self.charge(from.path, &call, &form, args.len());
         let room = self.in_flight.has_room(&self.config.limits, client, bytes);
         let Some(request) = request else {
             return match room {
                 true => self.execute(from, xid, bytes, Work::Nfs { caller, call, form, listing_verf }, Kind::Plain),
-                false => self.turn_away(from, xid, form, &caller, &call),
+                false => self.turn_away(from, xid, &form, &caller, &call),
             };
         };
         let streams = Streams { connections: &self.live, ends };
@@ -368,10 +368,10 @@ impl Server {
             }
             Verdict::InProgress | Verdict::Recent => {}
             Verdict::Replay(reply) => {
-                self.note_answered(from, &caller, &call, REPLAY);
+                self.note_answered(from, &caller, &call, &form, REPLAY);
                 self.send(from, reply);
             }
-            Verdict::NoRoom => self.turn_away(from, xid, form, &caller, &call),
+            Verdict::NoRoom => self.turn_away(from, xid, &form, &caller, &call),
             Verdict::Check(entry) => self.check(request, entry, bytes, Work::Nfs { caller, call, form, listing_verf }),
         }
     }
@@ -383,11 +383,11 @@ impl Server {
             Work::Mount { .. } | Work::Times(_) => None,
         };
         let target = target.unwrap_or_else(|| Fh(Bytes::new()));
-        let kind = Kind::Check { request, entry, work };
+        let kind = Kind::Check { request, entry, work: Box::new(work) };
         self.execute(request.peer, request.xid, bytes, Work::Times(target), kind);
     }
 
-    fn deny(&mut self, from: Peer, xid: u32, form: Form, proc: nfs3::Proc) {
+    fn deny(&mut self, from: Peer, xid: u32, form: &Form, proc: nfs3::Proc) {
         self.stats.denied += 1;
         self.requests.answered(proc, Some(Status::Access));
         self.send(from, form.failed(xid, proc, Status::Access));
@@ -395,21 +395,22 @@ impl Server {
 
     /// Refuses a request that has no room. A client sends a datagram again by itself. On a stream it would wait long, so
     /// the server answers with JUKEBOX; in version 2, which has no such error, with NFSERR_IO.
-    fn turn_away(&mut self, from: Peer, xid: u32, form: Form, caller: &Caller, call: &Call) {
+    fn turn_away(&mut self, from: Peer, xid: u32, form: &Form, caller: &Caller, call: &Call) {
         match from.path {
             Path::Datagram => self.stats.overload_dropped += 1,
             Path::Stream(_) => {
                 self.stats.overload_deferred += 1;
                 self.requests.answered(call.proc(), Some(Status::Jukebox));
-                self.note_answered(from, caller, call, Status::Jukebox.name());
+                self.note_answered(from, caller, call, form, Status::Jukebox.name());
                 self.send(from, form.failed(xid, call.proc(), Status::Jukebox));
             }
         }
     }
 
     /// The bytes that `call` is charged.
-    fn charge(&self, path: Path, call: &Call, args: usize) -> usize {
+    fn charge(&self, path: Path, call: &Call, form: &Form, args: usize) -> usize {
         let reply = match call {
+            Call::GetAttr(_) if matches!(form, Form::Acl(_)) => nfsacl::RESULTS_MAX,
             Call::Read(a) => a.count,
             Call::ReadDir(a) => a.count,
             Call::ReadDirPlus(a) => a.max_count,
@@ -501,9 +502,9 @@ impl Server {
     }
 
     /// Makes a record of a call that is answered at once, if there is an access log.
-    fn note_answered(&mut self, from: Peer, caller: &Caller, call: &Call, status: &'static str) {
+    fn note_answered(&mut self, from: Peer, caller: &Caller, call: &Call, form: &Form, status: &'static str) {
         if self.config.access_log {
-            self.note_access(AccessCall::of_nfs(caller, call), from, status, Duration::ZERO);
+            self.note_access(AccessCall::of_nfs(caller, call, form), from, status, Duration::ZERO);
         }
     }
 

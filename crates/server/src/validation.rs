@@ -153,8 +153,8 @@ impl Validation {
     }
 
     /// Limits a call from `from`.
-    pub(crate) fn limit(&mut self, from: Peer, form: Form, mut call: Call) -> Limited {
-        if self.is_on && from.path == Path::Datagram && form == Form::V3 {
+    pub(crate) fn limit(&mut self, from: Peer, form: &Form, mut call: Call) -> Limited {
+        if self.is_on && from.path == Path::Datagram && *form == Form::V3 {
             self.take_proof(from.addr.ip().to_canonical(), &mut call);
         }
         if !self.bounds(from) {
@@ -167,7 +167,7 @@ impl Validation {
             *count = (*count).min(most);
         };
         match &mut call {
-            Call::Read(a) if form == Form::V3 => {
+            Call::Read(a) if *form == Form::V3 => {
                 let most = match self.unproved.entry(ip).assign_all(a.count) {
                     true => a.count,
                     false => self.read_max(ip, &a.fh, a.offset, a.count),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn limited(v: &mut Validation, call: Call) -> u32 {
-        count(&v.limit(udp(1), Form::V3, call).call)
+        count(&v.limit(udp(1), &Form::V3, call).call)
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
         let plus =
             Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie: 0, verf: [0; 8], dir_count: 512, max_count: 8192 });
         assert_eq!([limited(&mut v, list), limited(&mut v, plus), limited(&mut v, read(0, 1000))], [1024, 1024, 1000]);
-        let limited = v.limit(udp(1), Form::V2(nfs2::Proc::Read), read(0, 8192));
+        let limited = v.limit(udp(1), &Form::V2(nfs2::Proc::Read), read(0, 8192));
         assert_eq!((count(&limited.call), limited.is_cut), (8192, false));
     }
 
@@ -474,15 +474,15 @@ mod tests {
             Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie, verf, dir_count: 512, max_count: 32 << 10 })
         };
         v.heard(Time::ZERO, udp(1), 150);
-        let first = v.limit(udp(1), Form::V3, page(0, [0; 8]));
+        let first = v.limit(udp(1), &Form::V3, page(0, [0; 8]));
         assert!((4000..FACTOR as u32 * 178).contains(&count(&first.call)), "{first:?}");
         for (verf, is_proof) in [([0; 8], false), ([7; 8], false), (first.listing_verf, true)] {
-            let next = v.limit(udp(1), Form::V3, page(5, verf));
+            let next = v.limit(udp(1), &Form::V3, page(5, verf));
             assert_eq!((count(&next.call) == 32 << 10, !v.bounds(udp(1))), (is_proof, is_proof));
         }
-        let again = v.limit(udp(1), Form::V3, page(9, first.listing_verf));
+        let again = v.limit(udp(1), &Form::V3, page(9, first.listing_verf));
         assert_eq!(again.call, page(9, [0; 8]), "the file system does not know it");
-        let other = v.limit(udp(2), Form::V3, page(5, first.listing_verf));
+        let other = v.limit(udp(2), &Form::V3, page(5, first.listing_verf));
         assert!(other.is_cut && v.bounds(udp(2)), "it is for one address");
     }
 

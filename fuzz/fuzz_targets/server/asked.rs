@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::{Outcome, ReplyHeader};
-use remora_wire::{Reader, Xdr, mount, nfs2, portmap, rpcbind};
+use remora_wire::{Reader, Xdr, mount, nfs2, nfsacl, portmap, rpcbind};
 
 use crate::world::Call;
 
@@ -87,6 +87,10 @@ fn results(Call { prog, vers, proc }: Call, r: &mut Reader, handles: &mut Handle
         (portmap::PROGRAM, portmap::VERSION) => drop(portmap::Reply::decode(proc, r).expect(WHAT)),
         (portmap::PROGRAM, _) if proc == 0 => {}
         (portmap::PROGRAM, _) => drop(rpcbind::Reply::decode(proc, r).expect(WHAT)),
+        (nfsacl::PROGRAM, _) => {
+            let proc = nfsacl::Proc::from_number(proc).expect("a procedure that succeeded");
+            drop(nfsacl::Reply::decode(proc, r).expect(WHAT));
+        }
         (_, nfs2::VERSION) => {
             let proc = nfs2::Proc::from_number(proc).expect("a procedure that succeeded");
             results_v2(nfs2::Reply::decode(proc, r).expect(WHAT), handles);

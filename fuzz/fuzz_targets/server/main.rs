@@ -22,7 +22,7 @@ use libfuzzer_sys::fuzz_target;
 use remora_base::Path;
 use remora_vfs::memory::OpKind;
 use remora_wire::nfs3::{self, Status};
-use remora_wire::{Xdr, mount, nfs2, portmap};
+use remora_wire::{Xdr, mount, nfs2, nfsacl, portmap};
 
 use world::{Call, World};
 
@@ -60,6 +60,11 @@ fn command(world: &mut World, [op, what, who]: [u8; 3], bytes: &[u8]) {
             let vers = if who & 0x80 != 0 { mount::VERSION } else { mount::VERSION_1 };
             let path = [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
             other(world, peer, Call { prog: mount::PROGRAM, vers, proc: u32::from(what % 6) }, path, what & HOLD != 0);
+        }
+        18 if who & 0x80 != 0 => {
+            let call = Call { prog: nfsacl::PROGRAM, vers: nfsacl::VERSION, proc: u32::from(what % 4) };
+            let args = [&world.handles.get(nfsacl::VERSION, who >> 3)[..], bytes].concat();
+            other(world, peer, call, args, what & HOLD != 0);
         }
         18 => {
             let call = Call { prog: portmap::PROGRAM, vers: 2 + u32::from(what / 10 % 3), proc: u32::from(what % 10) };

@@ -12,7 +12,7 @@ use remora_server::{Execute, Programs, Server};
 use remora_vfs::MemFs;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth};
 use remora_wire::rpcbind::{Netid, Service};
-use remora_wire::{mount, nfs3};
+use remora_wire::{mount, nfs3, nfsacl};
 
 use crate::asked::{Asked, Handles};
 use crate::replays::{Replays, xid};
@@ -38,6 +38,7 @@ impl Call {
                 nfs3::Proc::from_number(self.proc).is_some_and(nfs3::Proc::is_non_idempotent)
             }
             (nfs3::PROGRAM, _) => matches!(self.proc, 2 | 8..=15),
+            (nfsacl::PROGRAM, nfsacl::VERSION) => self.proc == nfsacl::Proc::SetAcl as u32,
             _ => false,
         }
     }

@@ -221,7 +221,7 @@ fn check_prints_exports_and_clients() {
     assert!(!e.place.state().join("remora").exists(), "nothing is made");
     let report: Value = serde_json::from_str(&check(&["--json"]).stdout).unwrap();
     let rule = &report["exports"][0]["clients"][0];
-    let want = json!({ "client": "10.0.0.0/8", "read_only": false, "squash": "all", "anon_uid": 7, "anon_gid": 8, "secure": true });
+    let want = json!({ "client": "10.0.0.0/8", "read_only": false, "squash": "all", "anon_uid": 7, "anon_gid": 8, "secure": true, "acl": true });
     assert_eq!((&report["ok"], rule), (&json!(true), &want));
 
     e.write(&[("a", "*(rw"), ("b", "*")]);

@@ -32,6 +32,7 @@ macro_rules! table {
             anon_uid: Option<Id>,
             anon_gid: Option<Id>,
             secure: Option<bool>,
+            acl: Option<bool>,
         }
 
         impl $name {
@@ -43,6 +44,7 @@ macro_rules! table {
                     anon_uid: self.anon_uid.map_or(defaults.anon_uid, |id| id.0),
                     anon_gid: self.anon_gid.map_or(defaults.anon_gid, |id| id.0),
                     secure: self.secure.unwrap_or(defaults.secure),
+                    acl: self.acl.unwrap_or(defaults.acl),
                 }
             }
         }

@@ -23,7 +23,7 @@ use remora_base::Time;
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::record::{RecordReader, mark};
 use remora_wire::rpc::{self, CallHeader, OpaqueAuth, Outcome as RpcOutcome, ReplyHeader};
-use remora_wire::{Reader, Xdr, mount, nfs3};
+use remora_wire::{Reader, Xdr, mount, nfs3, nfsacl};
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -209,7 +209,8 @@ impl Relay {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
         self.counts.call_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
         let program = match header.prog {
-            nfs3::PROGRAM => Program::Nfs,
+            // NFSACL is on the same port.
+            nfs3::PROGRAM | nfsacl::PROGRAM => Program::Nfs,
             mount::PROGRAM => Program::Mount,
             _ => {
                 self.reply(unavailable(header.xid), priority, None);

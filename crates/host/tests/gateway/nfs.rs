@@ -102,7 +102,8 @@ async fn returning_client_keeps_connection_and_call() {
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
     let gateway = Running::start(any(), Service::Nfs(nfs));
-    let call = |xid| null(xid, 100_003);
+    // NFS, and NFSACL on the same connection.
+    let call = |xid| null(xid, if xid == 5 { 100_003 } else { 100_227 });
 
     let (first, remote) = endpoint(&gateway).await;
     let _sent = remote.send(call(5), Options::default()).unwrap();

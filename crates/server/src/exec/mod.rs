@@ -1,10 +1,11 @@
 //! The procedures of NFSv3 (RFC 1813, section 3.3), which also execute NFSv2's, on a [`Vfs`](remora_vfs::Vfs).
 //!
 //! [`context`] maps a handle to an object that the caller may use. `files` has the procedures on one object, `names`
-//! those that change a directory, `dirs` the listings, and `mnt` MOUNT's path lookup.
+//! those that change a directory, `dirs` the listings, `acls` NFSACL's procedures, and `mnt` MOUNT's path lookup.
 
 #![expect(clippy::result_large_err, reason = "a failure carries attributes, as its reply does")]
 
+mod acls;
 mod context;
 mod dirs;
 mod files;

@@ -1,6 +1,7 @@
 //! The server as a client sees it: bytes in, bytes out.
 
 mod access;
+mod acls;
 mod caching;
 mod directories;
 mod durability;

@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-fn header(xid: u32, prog: u32, vers: u32, proc: u32) -> CallHeader {
+pub(crate) fn header(xid: u32, prog: u32, vers: u32, proc: u32) -> CallHeader {
     let cred = OpaqueAuth::unix(&AuthUnix { machine: "client".into(), ..AuthUnix::default() });
     CallHeader { xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }
 }

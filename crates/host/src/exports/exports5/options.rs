@@ -11,6 +11,7 @@ pub(super) struct Options {
     anon_uid: u32,
     anon_gid: u32,
     secure: bool,
+    acl: bool,
 }
 
 impl Default for Options {
@@ -23,6 +24,7 @@ impl Default for Options {
             anon_gid: ANONYMOUS,
             // Linux requires a reserved port, which Remora's own client has only as root.
             secure: false,
+            acl: true,
         }
     }
 }
@@ -61,8 +63,8 @@ impl Options {
             (false, true) => Squash::Root,
             (false, false) => Squash::None,
         };
-        let Options { read_only, anon_uid, anon_gid, secure, .. } = self;
-        Terms { read_only, squash, anon_uid, anon_gid, secure }
+        let Options { read_only, anon_uid, anon_gid, secure, acl, .. } = self;
+        Terms { read_only, squash, anon_uid, anon_gid, secure, acl }
     }
 
     /// Applies one option. Returns false if it has no effect on the terms.
@@ -79,6 +81,8 @@ impl Options {
                 "no_all_squash" => self.all_squash = false,
                 "secure" => self.secure = true,
                 "insecure" => self.secure = false,
+                "acl" => self.acl = true,
+                "no_acl" => self.acl = false,
                 _ => return Ok(false),
             },
         }
@@ -90,7 +94,7 @@ fn other(option: &str) -> Option<Other> {
     use Other::{AsEver, Idle, Refused};
     let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     Some(match (name, value) {
-        ("sync" | "hide" | "nocrossmnt" | "no_subtree_check" | "no_acl" | "no_pnfs", None) => AsEver,
+        ("sync" | "hide" | "nocrossmnt" | "no_subtree_check" | "no_pnfs", None) => AsEver,
         ("sec", Some("sys")) | ("xprtsec", Some("none")) => AsEver,
         ("wdelay" | "no_wdelay", None) => Idle("flushes are shared, and none waits for another write"),
         ("subtree_check", None) => Idle("no handle leaves the exported tree anyway"),
@@ -105,7 +109,6 @@ fn other(option: &str) -> Option<Other> {
         ("sec" | "xprtsec", _) => Refused("there is neither Kerberos nor TLS: only sec=sys and xprtsec=none"),
         ("refer" | "replicas", _) => Refused("there is no NFSv4"),
         ("pnfs" | "security_label" | "zfs_snapdir", None) => Refused("there is no such service"),
-        ("acl", None) => Refused("there is no ACL protocol: mode bits decide, and ACLs on the disk where root serves"),
         _ => return None,
     })
 }

@@ -8,7 +8,8 @@ fn nobody(_: &str) -> Result<Vec<std::net::IpAddr>, String> {
     Err("not known".into())
 }
 
-const RO: Terms = Terms { read_only: true, squash: Squash::Root, anon_uid: 65534, anon_gid: 65534, secure: false };
+const RO: Terms =
+    Terms { read_only: true, squash: Squash::Root, anon_uid: 65534, anon_gid: 65534, secure: false, acl: true };
 const RW: Terms = Terms { read_only: false, ..RO };
 
 /// Path, line, clients and their terms.
@@ -40,6 +41,7 @@ fn exports_line_has_same_meaning_as_on_linux() {
         ("*(no_root_squash,all_squash)", vec![("*", Terms { squash: Squash::All, ..RO })]),
         ("*(no_root_squash,all_squash,no_all_squash)", vec![("*", Terms { squash: Squash::None, ..RO })]),
         ("*(secure) 10.0.0.1(secure,insecure)", vec![("10.0.0.1", RO), ("*", Terms { secure: true, ..RO })]),
+        ("*(no_acl) 10.0.0.1(no_acl,acl)", vec![("10.0.0.1", RO), ("*", Terms { acl: false, ..RO })]),
         ("*(rw) 10.0.0.0/8(ro) 10.0.0.1", vec![("10.0.0.1", RO), ("10.0.0.0/8", RO), ("*", RW)]),
         (
             "10.0.0.1 -rw,all_squash 10.0.0.2 -no_all_squash 10.0.0.3(ro) 10.0.0.4",

@@ -21,7 +21,7 @@ path = "/srv/files"
 names = ["/files", "/f"]
 clients = [
     "192.168.1.0/24",
-    { client = "10.0.0.7", read_only = false, squash = "none" },
+    { client = "10.0.0.7", read_only = false, squash = "none", acl = true },
     { client = "*", anon_uid = 7, secure = false },
 ]
 read_only = true
@@ -29,16 +29,17 @@ squash = "all"
 anon_uid = 1000
 anon_gid = 100
 secure = true
+acl = false
 
 [[export]]
 path = "/srv/open"
 "#;
     let parsed = parse(text, &nobody).unwrap_or_else(|w| panic!("{}: {}", w.line, w.why));
     let [files, open] = &parsed.entries[..] else { panic!("two exports") };
-    let all = Terms { read_only: true, squash: Squash::All, anon_uid: 1000, anon_gid: 100, secure: true };
+    let all = Terms { read_only: true, squash: Squash::All, anon_uid: 1000, anon_gid: 100, secure: true, acl: false };
     let rule = |clients: &str, terms| Rule { clients: clients.parse().unwrap(), terms };
     let want = [
-        rule("10.0.0.7", Terms { read_only: false, squash: Squash::None, ..all }),
+        rule("10.0.0.7", Terms { read_only: false, squash: Squash::None, acl: true, ..all }),
         rule("192.168.1.0/24", all),
         rule("*", Terms { anon_uid: 7, secure: false, ..all }),
     ];
@@ -46,13 +47,14 @@ path = "/srv/open"
     assert_eq!((files.line, files.path.as_str()), (2, "/srv/files"));
     assert_eq!(files.names.as_deref(), Some(&["/files".to_owned(), "/f".to_owned()][..]));
     let note = "'/srv/open' has no clients: whoever reaches the server may use it";
-    assert_eq!(parsed.notes, [(16, note.to_owned())]);
-    assert_eq!((open.line, &open.names, &open.access), (16, &None, &Access::everybody(Terms::default())));
+    assert_eq!(parsed.notes, [(17, note.to_owned())]);
+    assert_eq!((open.line, &open.names, &open.access), (17, &None, &Access::everybody(Terms::default())));
 }
 
 #[test]
 fn wrong_file_error_names_line_key_and_expectation() {
-    let keys = "expected one of `path`, `names`, `clients`, `read_only`, `squash`, `anon_uid`, `anon_gid`, `secure`";
+    let keys =
+        "expected one of `path`, `names`, `clients`, `read_only`, `squash`, `anon_uid`, `anon_gid`, `secure`, `acl`";
     let table = |rest: &str| format!("# Ours.\n[[export]]\npath = \"/a\"\n{rest}\n");
     for (text, line, why) in [
         (table("colour = 1"), 4, format!("colour = 1: unknown field `colour`, {keys}")),
@@ -92,7 +94,7 @@ fn wrong_file_error_names_line_key_and_expectation() {
             table("clients = [{ client = \"*\", rw = true }]"),
             4,
             "clients = [{ client = \"*\", rw = true }]: unknown field `rw`, expected one of `client`, `read_only`, \
-             `squash`, `anon_uid`, `anon_gid`, `secure`"
+             `squash`, `anon_uid`, `anon_gid`, `secure`, `acl`"
                 .into(),
         ),
         ("[[export]]\nread_only = true\n".into(), 1, "[[export]]: missing field `path`".into()),

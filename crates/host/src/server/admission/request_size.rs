@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use remora_wire::nfs3::{PROGRAM, Proc, ReadArgs, ReadDirArgs, ReadDirPlusArgs};
 use remora_wire::rpc::CallHeader;
-use remora_wire::{Reader, Xdr, mount, nfs2};
+use remora_wire::{Reader, Xdr, mount, nfs2, nfsacl};
 
 /// The bytes that a request is charged in addition to its message and the data of its reply: as the core charges,
 /// which would otherwise refuse admitted requests.
@@ -24,8 +24,9 @@ fn reply_data(message: &Bytes, is_stranger: bool) -> Option<u32> {
     let mut r = Reader::new(message.clone());
     let header = CallHeader::decode(&mut r).ok()?;
     match header.prog {
-        PROGRAM if is_stranger => None,
+        PROGRAM | nfsacl::PROGRAM if is_stranger => None,
         PROGRAM => nfs_data(&header, r),
+        nfsacl::PROGRAM => (header.proc == nfsacl::Proc::GetAcl as u32).then_some(nfsacl::RESULTS_MAX),
         // The lists of MOUNT may have the maximum size in every version.
         mount::PROGRAM => [DUMP, EXPORT].contains(&header.proc).then_some(u32::MAX),
         _ => None,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use remora_atp::session::PublicKey;
 use remora_server::{Exports, Programs, Server};
 use remora_wire::rpcbind::{self, Netid, Service};
-use remora_wire::{mount, nfs2, nfs3, portmap};
+use remora_wire::{mount, nfs2, nfs3, nfsacl, portmap};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -318,6 +318,7 @@ fn services(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Service
     [
         (nfs3::PROGRAM, nfs2::VERSION, nfs),
         (nfs3::PROGRAM, nfs3::VERSION, nfs),
+        (nfsacl::PROGRAM, nfsacl::VERSION, nfs),
         (mount::PROGRAM, mount::VERSION_1, mount_at),
         (mount::PROGRAM, mount::VERSION, mount_at),
     ]

@@ -29,6 +29,7 @@ struct RuleView {
     anon_uid: u32,
     anon_gid: u32,
     secure: bool,
+    acl: bool,
 }
 
 /// What came of reading everything again.
@@ -60,6 +61,7 @@ fn rule_view(rule: &Rule) -> RuleView {
         anon_uid: terms.anon_uid,
         anon_gid: terms.anon_gid,
         secure: terms.secure,
+        acl: terms.acl,
     }
 }
 
@@ -92,7 +94,8 @@ fn rules(rules: &[Rule]) -> String {
             Squash::None => "all users as themselves".to_owned(),
         };
         let ports = if terms.secure { ", from ports below 1024 only" } else { "" };
-        format!("    {:width$}  {access}  {who}{ports}\n", rule.clients.to_string())
+        let acls = if terms.acl { "" } else { ", without ACLs" };
+        format!("    {:width$}  {access}  {who}{ports}{acls}\n", rule.clients.to_string())
     };
     rules.iter().map(line).collect()
 }
