@@ -30,7 +30,7 @@ use site::Site;
 use step::{Besides, Policy, Step};
 
 /// Programs that the steps or the guest need.
-const PROGRAMS: [&str; 5] = ["setpriv", "timeout", "git", "make", "cc"];
+const PROGRAMS: [&str; 6] = ["setpriv", "timeout", "git", "make", "cc", "setfacl"];
 /// Limit for all steps in the guest together, and for all on this machine.
 const WHOLE: Duration = Duration::from_secs(15 * 60);
 

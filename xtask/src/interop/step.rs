@@ -147,6 +147,7 @@ macro_rules! mounts_on {
 pub(super) const STEPS: &[Step] = &[
     step("names", Mount::Disk, script!("names")),
     step("modes", Mount::Disk, script!("modes")),
+    step("acls", Mount::Disk, script!("acls")),
     step("open-files", Mount::Disk, script!("open-files")),
     step("appends", Mount::Disk, script!("appends")),
     step("two-clients", Mount::Disk, script!("two-clients")),
