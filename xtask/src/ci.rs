@@ -3,13 +3,17 @@
 use std::time::{Duration, Instant};
 
 use crate::cmd::{self, Result};
-use crate::{figures, test, tidy};
+use crate::{figures, package, test, tidy};
 
 /// Runs all checks. The tests come last, so that their tally ends the output.
 pub(crate) fn run() -> Result {
     let mut steps = Steps::default();
     // Packages download while the processors compile.
-    let installing = std::thread::spawn(|| test::provide(false));
+    let preparing = std::thread::spawn(|| {
+        test::provide(false);
+        // The check tries again what failed here, and says why.
+        let _ = package::prepare();
+    });
     steps.run("fmt", || cmd::run(&mut cmd::cargo(&["fmt", "--all", "--check"])));
     steps.run("tidy", tidy::run);
     steps.run("clippy", || {
@@ -18,10 +22,11 @@ pub(crate) fn run() -> Result {
     steps.run("doc", || cmd::run(cmd::cargo(&["doc", "--no-deps", "--workspace"]).env("RUSTDOCFLAGS", "-D warnings")));
     steps.run("fuzz", fuzz_targets);
     steps.run("figures", || figures::run(None, cmd::Build::Debug));
+    // Tests and checks find and report missing programs themselves.
+    let _ = preparing.join();
+    steps.run("package", || package::run(&package::Options { check: true, debug: true, is_static: false }));
     let mut report = None;
     steps.run("test", || {
-        // The tests find and report missing programs themselves.
-        let _ = installing.join();
         let done = test::execute(&test::Options { require_all: true, ..test::Options::default() })?;
         let verdict = done.verdict();
         report = Some(done);

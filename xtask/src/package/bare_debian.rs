@@ -1,7 +1,7 @@
 //! A bare Debian, booted in a container with systemd and without a network, that installs the package, uses it and
 //! removes it. What happens in it is `packaging/check.sh`.
 //!
-//! The system is made once by debootstrap and lies below the user's cache directory. Each run writes to memory only.
+//! The system is made once by mmdebstrap and lies below the user's cache directory. Each run writes to memory only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::test;
 
 /// The programs that the check needs, and their packages.
 const PROGRAMS: [(&str, &str); 4] = [
-    ("debootstrap", "debootstrap"),
+    ("mmdebstrap", "mmdebstrap"),
     ("systemd-nspawn", "systemd-container"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
@@ -33,8 +33,8 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(30);
 /// SIGRTMIN+4: systemd powers the container off.
 const POWER_OFF: &str = "-38";
 
-/// Runs the whole check with `package`.
-pub(super) fn check(package: &Path) -> Result {
+/// Makes what the check needs besides the package, if it is missing. Returns the directory of the bare system.
+pub(crate) fn prepare() -> Result<PathBuf> {
     if !cmd::is_root() {
         return Err("only root can run a container: run cargo xtask package --check as root".into());
     }
@@ -42,7 +42,12 @@ pub(super) fn check(package: &Path) -> Result {
     if !missing.is_empty() {
         test::install(&missing)?;
     }
-    let system = Container::boot(&base()?, package)?;
+    base()
+}
+
+/// Runs the whole check with `package`.
+pub(super) fn check(package: &Path) -> Result {
+    let system = Container::boot(&prepare()?, package)?;
     let start = Instant::now();
     system.run(&["timeout", "--kill-after=10", CHECK_SECS_MAX, "sh", "/check.sh"])?;
     println!("== bare Debian: ok in {:.1} s", start.elapsed().as_secs_f64());
@@ -56,12 +61,12 @@ fn base() -> Result<PathBuf> {
     if place.join("usr/bin/apt-get").exists() {
         return Ok(place);
     }
-    println!("== debootstrap: a bare Debian in {}", place.display());
+    println!("== mmdebstrap: a bare Debian in {}", place.display());
     fs::create_dir_all(&cache)?;
     let scratch = tempfile::tempdir_in(&cache)?;
     let unfinished = scratch.path().join("system");
     let mut make = Command::new("timeout");
-    make.args(["--kill-after=10", MAKE_SECS_MAX, "debootstrap", "--variant=minbase"]);
+    make.args(["--kill-after=10", MAKE_SECS_MAX, "mmdebstrap", "--quiet", "--variant=minbase"]);
     make.args(["--include=systemd,systemd-sysv", SUITE]).arg(&unfinished).arg(MIRROR).stdout(Stdio::null());
     cmd::run(&mut make)?;
     if place.exists() {

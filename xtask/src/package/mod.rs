@@ -7,6 +7,8 @@ mod deb;
 
 use clap::Args;
 
+pub(crate) use bare_debian::prepare;
+
 use crate::cmd::{Build, Result};
 
 pub(crate) const HELP: &str = "\
@@ -16,8 +18,8 @@ Examples:
   cargo xtask package --debug --check # with the debug build
   cargo xtask package --static --check  # a static binary, and a container of it (root)
 
-Needs objcopy and dpkg; installs cargo-deb below target/tools. --check installs debootstrap,
-systemd-container and prometheus by apt-get, and keeps the bare Debian in ~/.cache/remora.";
+Needs binutils and dpkg-dev. --check installs mmdebstrap, systemd-container and prometheus by
+apt-get, and keeps the bare Debian in ~/.cache/remora.";
 
 /// Flags of `cargo xtask package`.
 #[derive(Args)]
