@@ -24,7 +24,7 @@ use crate::remote::servers::{Place, Servers, own_credentials};
 const BLOCK_UNKNOWN: u32 = 8192;
 /// How long a mount that can start offline waits for the server. Over a slower link it starts offline, and goes online
 /// as soon as the server answers.
-const ANSWER_MAX: Duration = Duration::from_millis(900);
+const ANSWER_MAX: Duration = Duration::from_millis(700);
 
 /// A directory to be mounted.
 pub(super) struct ReachedDirectory {
@@ -93,7 +93,7 @@ async fn resume(url: &str, note: OfflineNote) -> Result<ReachedDirectory> {
     let config = ClientConfig { cred: own_credentials(), ..ClientConfig::new(mount.transport) };
     let session = mount.resume(&Target::parse(url)?, Options { config, seed, clock }).await;
     let session = session.map_err(Error::remote(url))?;
-    stdio::eprint(format_args!("{} does not answer within 0.9 s: the mount starts offline", session.server()));
+    stdio::eprint(format_args!("{} does not answer within 0.7 s: the mount starts offline", session.server()));
     let root = MountRoot { fh: mount.root, attr };
     Ok(ReachedDirectory { session, clock, root, blocks_max, remote: None })
 }
