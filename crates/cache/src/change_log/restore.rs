@@ -117,22 +117,3 @@ fn made_before(state: &mut State, id: NodeId, new: &NewObject<'_>, at: NfsTime) 
         dirty_store::changed(state, id, None);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use remora_base::Time;
-    use remora_wire::nfs3::Fh;
-
-    use super::*;
-    use crate::config::Config;
-    use crate::store_job::StoreWork;
-
-    #[test]
-    fn restart_makes_durable_what_a_killed_run_has_left() {
-        let mut state = State::new(Config::default(), Fh(Bytes::new()), Time::from_secs(10));
-        restore(&mut state, SavedLog::default());
-        let job = dirty_store::poll_job(&mut state).map(|job| job.work);
-        assert_eq!(job, Some(StoreWork::Barrier));
-    }
-}
