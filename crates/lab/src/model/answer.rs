@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use remora_model::{Network, Report};
-use remora_sim::network::answer::{Goal, Replication, Trial};
+use remora_sim::network::answer::{Goal, LONGER, Replication, Trial};
 use remora_sim::network::check::{Case, JudgedFigure, judge};
 
 use crate::report::pool;
@@ -27,8 +27,8 @@ const REFERENCE: u64 = 2;
 pub struct Effort {
     /// Events at most.
     pub events: u64,
-    /// The time at which it ends wherever it is.
-    pub until: Option<Instant>,
+    /// Time at which it ends wherever it is; [`LONGER`] times as long while queues fill.
+    pub within: Option<Duration>,
     pub threads: NonZeroUsize,
 }
 
@@ -36,14 +36,20 @@ impl Effort {
     /// The effort that `within` buys: a number of events, so that the same network has the same
     /// answer again, and the time itself on machines that are slower than that.
     pub fn within(within: Duration, threads: NonZeroUsize) -> Effort {
-        let until = Instant::now().checked_add(within);
-        Effort { events: (within.as_secs_f64() * EVENTS_PER_S) as u64, until, threads }
+        Effort { events: (within.as_secs_f64() * EVENTS_PER_S) as u64, within: Some(within), threads }
     }
 
     fn run(&self, trial: &mut Trial<'_>, half_width: f64) {
-        let expired = || self.until.is_some_and(|until| Instant::now() >= until);
+        let start = Instant::now();
+        let is_over = |times: u64| {
+            self.within.is_some_and(|within| start.elapsed().as_secs_f64() >= within.as_secs_f64() * times as f64)
+        };
         let goal = Goal { events: self.events, half_width };
-        trial.run(goal, &expired, |replications, advance| on_threads(replications, self.threads, advance));
+        trial.run(goal, &|| is_over(1), |replications, advance| on_threads(replications, self.threads, advance));
+        if !is_over(1) {
+            let is_over = || is_over(LONGER);
+            trial.run_longer(goal, &is_over, |all, advance| on_threads(all, self.threads, advance));
+        }
     }
 }
 
@@ -97,7 +103,7 @@ fn judged(case: Case, within: Duration) -> Judged {
     };
     let start = Instant::now();
     // Without a limit of time, so that the verdict is the same again.
-    let effort = Effort { until: None, ..Effort::within(within, NonZeroUsize::MIN) };
+    let effort = Effort { within: None, ..Effort::within(within, NonZeroUsize::MIN) };
     let answered = answer(&network, &effort);
     let seconds = start.elapsed().as_secs_f64();
     let report = network.solve();

@@ -72,7 +72,7 @@ impl Wanted {
 
 /// A place at which packets wait for one another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Place {
+pub(super) enum Place {
     /// The processors of a group's stations.
     Processor(usize),
     Medium(usize),
@@ -84,7 +84,7 @@ enum Place {
 }
 
 /// The places of a stream in order, each with the number of route elements up to it.
-type Places = Vec<(Place, usize)>;
+pub(super) type Places = Vec<(Place, usize)>;
 
 impl Selection {
     /// Every stream along its whole route.
@@ -237,7 +237,7 @@ impl<'a> Closure<'a> {
 }
 
 /// The places of a route in order. Processors without a cost delay nothing.
-fn places(network: &Network, route: &Route) -> Places {
+pub(super) fn places(network: &Network, route: &Route) -> Places {
     let topology = network.topology();
     let costs = |group: usize| topology.groups[group].cost.get() > 0.0;
     let busy = |group: usize| costs(group) || topology.copies.iter().any(|c| c.from == topology.groups[group].name);

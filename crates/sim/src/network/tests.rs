@@ -130,6 +130,60 @@ fn overload_is_answered_with_the_carried_rate() {
     assert_eq!(answer.media[0].delay_s.as_ref().unwrap().how(), Origin::Saturated);
 }
 
+/// Network 91 of seed 8: a copy with a large window beside flows that overload its sender's processor,
+/// and network 171 of seed 11: its replies cross an overloaded port. Neither has an end; without the
+/// copy the other direction is quiet.
+#[test]
+fn copy_behind_an_overloaded_queue_is_saturated() {
+    for (cost, load) in [(1.3e-3, 0.5), (0.0, 1.2)] {
+        let mut topology = one(Kind::Switch { latency: seconds(0.0) }, 1, load, size(8000.0, 0.0));
+        topology.groups[0].cost = seconds(cost);
+        topology.groups.push(Group { name: "to".into(), medium: "m".into(), stations: 1, cost: Seconds::ZERO });
+        let back = Flow { from: "to".into(), to: "all".into(), ..topology.flows[0].clone() };
+        topology.flows[0].to = "to".into();
+        topology.flows.push(Flow { rate: PacketRate::new(300.0).unwrap(), ..back });
+        let burst = Burst { packets: 1.0, size: size(8000.0, 0.0) };
+        topology.copies.push(Copy {
+            from: "to".into(),
+            to: "all".into(),
+            file_bytes: 1 << 30,
+            block_bytes: 1000,
+            window: 64,
+            data: burst,
+            reply: burst,
+            software: Seconds::ZERO,
+            disk: Seconds::ZERO,
+            think: Seconds::ZERO,
+        });
+        let network = Network::new(topology).unwrap();
+        let report = network.solve();
+        let (answer, whole) = answered(&network, &report, 200_000, 1);
+        assert_eq!(answer.copies[0].outcome.how(), Origin::Saturated);
+        assert_eq!(answer.flows[0].delay_s.how(), Origin::Saturated);
+        let back = answer.flows[1].delay_s.value().unwrap();
+        assert!((back / 1.8e-3 - 1.0).abs() < 0.1, "two ports, with 0.13 ms of M/D/1 wait at each or at one: {back}");
+        let figures = judge(&network, &answer, &whole.figures());
+        assert!(figures.iter().all(|figure| figure.verdict == Verdict::Right), "{figures:?}");
+    }
+}
+
+/// Network 11 of seed 8 has a gateway near saturation, whose queue fills for longer than the run: it is simulated for
+/// longer. A switch with little load is not.
+#[test]
+fn trial_goes_on_while_queues_fill() {
+    let quiet = one(Kind::Switch { latency: seconds(0.0) }, 2, 0.3, size(8000.0, 0.0));
+    for (topology, goes_on) in [(quiet, false), (Case::number(8, 11).topology, true)] {
+        let network = Network::new(topology).unwrap();
+        let report = network.solve();
+        let goal = Goal { events: 400_000, half_width: 1e-6 };
+        let mut trial = Trial::whole(&network, &report, 1).unwrap();
+        trial.run(goal, &|| false, |all, advance| all.iter_mut().for_each(advance));
+        trial.run_longer(goal, &|| false, |all, advance| all.iter_mut().for_each(advance));
+        assert_eq!(trial.events() > goal.events, goes_on, "{}", trial.events());
+        assert!(trial.events() <= 4 * goal.events);
+    }
+}
+
 /// A flow with few packets is simulated with more. The mean of the medium is still that of the packets offered.
 #[test]
 fn medium_with_raised_flow_has_the_mean_of_offered_packets() {

@@ -6,7 +6,9 @@ use remora_model::queue::PROCESSOR;
 use remora_model::ring::Discipline;
 use remora_model::{Kind, Network, Reason, Report, Route};
 
+use super::super::selection::Wanted;
 use super::interval::Interval;
+use super::overload::endless_copies;
 use super::replication::{Replication, SteadyPart, Window};
 
 /// A queue grows if at least this share of the packets that enter it stays there.
@@ -20,6 +22,8 @@ const LOST: f64 = 0.05;
 /// A delay with a wider interval, as a share of it, does not settle: beside more traffic than can be
 /// carried, its queue grows too slowly to be seen.
 const UNSETTLED: f64 = 0.1;
+/// A figure with a wider interval, as a share of it, is simulated for longer while its queues fill.
+const SHORT: f64 = 0.05;
 /// A copy whose rate falls below this share in a run twice as long has no steady rate.
 const RATE_KEPT: f64 = 0.75;
 
@@ -38,16 +42,19 @@ pub(super) struct Reports<'a> {
     pub(super) all: &'a Report,
     /// Without its copies: they take what is left of a queue, and never fill it.
     pub(super) open: Report,
+    /// Copies that flows alone leave without end.
+    pub(super) endless: Vec<bool>,
 }
 
 impl<'a> Reports<'a> {
     pub(super) fn of(network: &Network, all: &'a Report) -> Reports<'a> {
         let mut topology = network.topology().clone();
         if topology.copies.is_empty() {
-            return Reports { all, open: all.clone() };
+            return Reports { all, open: all.clone(), endless: Vec::new() };
         }
         topology.copies.clear();
-        Reports { all, open: Network::new(topology).map_or_else(|_| all.clone(), |network| network.solve()) }
+        let open = Network::new(topology).map_or_else(|_| all.clone(), |network| network.solve());
+        Reports { all, endless: endless_copies(network, &open), open }
     }
 }
 
@@ -170,6 +177,24 @@ impl<'a> Figures<'a> {
         figure
     }
 
+    /// Whether a flow's queues grow though its formulas have a delay: they may still fill.
+    fn may_fill(&self, flow: usize) -> bool {
+        let parts = self.reports.open.flows[flow].parts.len();
+        self.growing[flow].contains(&true) && !(0..parts).any(|part| self.has_no_delay(flow, part))
+    }
+
+    /// Whether the runs are too short for a wanted figure, because queues still fill.
+    pub(super) fn are_short(&self, wanted: &Wanted) -> bool {
+        let is_short = |figure: Figure| match figure {
+            Figure::Steady(interval) => interval.is_short && interval.relative() > SHORT,
+            Figure::Saturated(_) | Figure::Unknown => false,
+        };
+        wanted.flows.iter().any(|flow| self.may_fill(*flow) || is_short(self.flow(*flow)))
+            || wanted.media.iter().any(|medium| is_short(self.medium(*medium)))
+            || wanted.gateways.iter().any(|gateway| is_short(self.gateway(*gateway)))
+            || wanted.copies.iter().any(|copy| is_short(self.copy(*copy)))
+    }
+
     /// The packets a second of a flow that arrive.
     pub fn flow_carried(&self, flow: usize) -> Interval {
         self.carried(|w| {
@@ -282,7 +307,8 @@ impl<'a> Figures<'a> {
     /// The time between a copy's blocks.
     pub fn copy(&self, copy: usize) -> Figure {
         let blocks = self.carried(|w| w.to.blocks[copy] - w.from.blocks[copy]);
-        if self.reports.all.copies[copy].outcome.value().is_none() && self.slows_down(copy) {
+        let has_rate = self.reports.all.copies[copy].outcome.value().is_some();
+        if self.reports.endless[copy] || !has_rate && self.slows_down(copy) {
             return Figure::Saturated(blocks);
         }
         steady(self.replications.iter().filter_map(|r| r.copy(copy).map(|[intervals, _]| intervals)).collect())
@@ -304,6 +330,6 @@ impl<'a> Figures<'a> {
     }
 }
 
-fn steady(tails: Vec<super::super::series::Tail>) -> Figure {
+fn steady(tails: Vec<[super::super::series::Tail; 2]>) -> Figure {
     Interval::of_tails(&tails).map_or(Figure::Unknown, Figure::Steady)
 }

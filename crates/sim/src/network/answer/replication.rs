@@ -134,16 +134,16 @@ impl<'a> Replication<'a> {
         &self.world.run.passages
     }
 
-    pub(super) fn flow(&self, flow: usize) -> Option<Tail> {
-        self.world.run.flows.get(flow)?.tail()
+    pub(super) fn flow(&self, flow: usize) -> Option<[Tail; 2]> {
+        self.world.run.flows.get(flow)?.tails()
     }
 
-    pub(super) fn medium(&self, medium: usize) -> Option<Tail> {
-        self.world.run.media.get(medium)?.tail()
+    pub(super) fn medium(&self, medium: usize) -> Option<[Tail; 2]> {
+        self.world.run.media.get(medium)?.tails()
     }
 
-    pub(super) fn gateway(&self, gateway: usize) -> Option<Tail> {
-        self.world.run.gateways.get(gateway)?.tail()
+    pub(super) fn gateway(&self, gateway: usize) -> Option<[Tail; 2]> {
+        self.world.run.gateways.get(gateway)?.tails()
     }
 
     /// The 95th percentile of the time in a gateway.
@@ -152,9 +152,9 @@ impl<'a> Replication<'a> {
     }
 
     /// Times between blocks, and response times of blocks.
-    pub(super) fn copy(&self, copy: usize) -> Option<[Tail; 2]> {
+    pub(super) fn copy(&self, copy: usize) -> Option<[[Tail; 2]; 2]> {
         let (intervals, responses) = self.world.copies().nth(copy)?;
-        Some([intervals.tail()?, responses.tail()?])
+        Some([intervals.tails()?, responses.tails()?])
     }
 }
 

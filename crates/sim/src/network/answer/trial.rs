@@ -13,6 +13,9 @@ use super::replication::{REPLICATIONS, Replication, Seed};
 /// Rounds: the first one takes a sixteenth of the events, each of the others as many as all before.
 const ROUNDS: u32 = 5;
 
+/// A trial whose queues still fill may use this multiple of its events and of its time.
+pub const LONGER: u64 = 4;
+
 /// The end of a trial.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Goal {
@@ -37,26 +40,29 @@ impl<'a> Trial<'a> {
     pub fn of(network: &'a Network, report: &'a Report, seed: u64) -> Result<Trial<'a>, TooMuch> {
         let wanted = Wanted::of(report);
         let selection = Selection::of(network, &wanted).with_rare_flows(network, report, &wanted);
-        Trial::new(network, report, wanted, &selection, seed)
+        Trial::new(network, report, wanted, selection, seed)
     }
 
     /// A trial for every figure, of the whole network.
     pub fn whole(network: &'a Network, report: &'a Report, seed: u64) -> Result<Trial<'a>, TooMuch> {
-        Trial::new(network, report, Wanted::all(network), &Selection::all(network), seed)
+        Trial::new(network, report, Wanted::all(network), Selection::all(network), seed)
     }
 
     fn new(
         network: &'a Network,
         report: &'a Report,
         wanted: Wanted,
-        selection: &Selection,
+        mut selection: Selection,
         seed: u64,
     ) -> Result<Trial<'a>, TooMuch> {
+        let reports = Reports::of(network, report);
+        for (is_simulated, endless) in selection.copies.iter_mut().zip(&reports.endless) {
+            *is_simulated &= !endless;
+        }
         let count = if wanted.is_empty() { 0 } else { REPLICATIONS };
-        let one = |number| Replication::new(network, selection, Seed { base: seed, number });
+        let one = |number| Replication::new(network, &selection, Seed { base: seed, number });
         let replications = (0..count).map(one).collect::<Result<_, _>>()?;
-        let raised = selection.rates.clone();
-        Ok(Trial { network, reports: Reports::of(network, report), wanted, raised, replications })
+        Ok(Trial { network, reports, wanted, raised: selection.rates, replications })
     }
 
     /// Runs until all wanted figures are known well enough, the events are used, or `expired` says
@@ -76,6 +82,20 @@ impl<'a> Trial<'a> {
             if self.replications.is_empty() || expired() || is_settled(&self.wanted, &self.figures(), goal.half_width) {
                 return;
             }
+        }
+    }
+
+    /// Goes on behind [`Trial::run`] while queues still fill, up to [`LONGER`] times its events.
+    pub fn run_longer(
+        &mut self,
+        goal: Goal,
+        expired: &(dyn Fn() -> bool + Sync),
+        each: impl Fn(&mut [Replication<'a>], &(dyn Fn(&mut Replication<'a>) + Sync)),
+    ) {
+        let mut used = goal.events / REPLICATIONS;
+        while used < goal.events / REPLICATIONS * LONGER && !expired() && self.figures().are_short(&self.wanted) {
+            each(&mut self.replications, &|replication| replication.advance(used, expired));
+            used *= 2;
         }
     }
 
