@@ -27,7 +27,7 @@ const REFERENCE: u64 = 2;
 pub struct Effort {
     /// Events at most.
     pub events: u64,
-    /// Time at which it ends wherever it is; [`LONGER`] times as long while queues fill.
+    /// Time after which it ends wherever it is. Only queues that still fill get more than a [`LONGER`]th of it.
     pub within: Option<Duration>,
     pub threads: NonZeroUsize,
 }
@@ -36,19 +36,19 @@ impl Effort {
     /// The effort that `within` buys: a number of events, so that the same network has the same
     /// answer again, and the time itself on machines that are slower than that.
     pub fn within(within: Duration, threads: NonZeroUsize) -> Effort {
-        Effort { events: (within.as_secs_f64() * EVENTS_PER_S) as u64, within: Some(within), threads }
+        let seconds = within.as_secs_f64() / LONGER as f64;
+        Effort { events: (seconds * EVENTS_PER_S) as u64, within: Some(within), threads }
     }
 
     fn run(&self, trial: &mut Trial<'_>, half_width: f64) {
         let start = Instant::now();
-        let is_over = |times: u64| {
-            self.within.is_some_and(|within| start.elapsed().as_secs_f64() >= within.as_secs_f64() * times as f64)
+        let is_over = |part: u64| {
+            self.within.is_some_and(|within| start.elapsed().as_secs_f64() >= within.as_secs_f64() / part as f64)
         };
         let goal = Goal { events: self.events, half_width };
-        trial.run(goal, &|| is_over(1), |replications, advance| on_threads(replications, self.threads, advance));
-        if !is_over(1) {
-            let is_over = || is_over(LONGER);
-            trial.run_longer(goal, &is_over, |all, advance| on_threads(all, self.threads, advance));
+        trial.run(goal, &|| is_over(LONGER), |replications, advance| on_threads(replications, self.threads, advance));
+        if !is_over(LONGER) {
+            trial.run_longer(goal, &|| is_over(1), |all, advance| on_threads(all, self.threads, advance));
         }
     }
 }

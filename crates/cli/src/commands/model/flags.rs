@@ -96,9 +96,9 @@ pub(crate) struct Model {
     /// has no answer or too many are off
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100", group = "drawn", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html", "xlsx"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) check: Option<u64>,
-    /// Time for the simulation of figures that no formula gives: 4 million events a second, and the time itself on
-    /// slower machines; four times as much where queues still fill; 0: formulas alone
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = within, conflicts_with_all = ["compat", "example", "simulate", "sweep"])]
+    /// Time for the simulation of figures that no formula gives: a million events a second, up to four million where
+    /// queues still fill, and on slower machines the time itself; 0: formulas alone
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = within, conflicts_with_all = ["compat", "example", "simulate", "sweep"])]
     pub(crate) within: Duration,
     /// Seed of the networks of --check [default: 7], or first seed of --simulate [default: 0]
     #[arg(long, value_name = "S", requires = "drawn")]
