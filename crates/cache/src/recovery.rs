@@ -14,7 +14,7 @@ use remora_wire::nfs3::{self, Attr, Fh, FileType, NfsTime, WccAttr};
 use remora_wire::rpc::AuthUnix;
 
 use crate::call::Priority;
-use crate::change_log::local;
+use crate::change_log::{append, local};
 use crate::data;
 use crate::dirty_store;
 use crate::kept::{Check, DeferredSetAttr};
@@ -218,6 +218,10 @@ fn pass(state: &mut State, id: NodeId) {
         && let Some((attr, asked)) = check.attr
     {
         learn::learn_attr(state, id, &attr, asked);
+        if let Some(node) = state.nodes.get_mut(id) {
+            node.own.unsettled = node.own.unsettled.or(check.before);
+        }
+        append::update_seen(state, id);
     }
     dirty_store::changed(state, id, None);
     writeback::send(state, id, Amount::All);
