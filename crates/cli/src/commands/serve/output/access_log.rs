@@ -1,10 +1,12 @@
 //! `--access-log`: a line for each answered call.
 //!
-//! The threads of the server format lines into a shared buffer, and one thread writes it, so that many lines share a
+//! The threads of the server add lines to a shared buffer, and one thread writes it, so that many lines share a
 //! system call. What does not fit the buffer is dropped, and a line says how many.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -44,16 +46,70 @@ struct Lines {
     text: Vec<u8>,
     /// Lines that found no room since the last that did.
     dropped: u64,
-    clock: SecondText,
     is_closed: bool,
 }
 
-/// The text of a second, which many lines share.
-#[derive(Default)]
-struct SecondText {
-    second: u64,
-    text: String,
+thread_local! {
+    /// Lines of a thread, formatted before it takes the lock that all threads share.
+    static FORMATTER: RefCell<Formatter> = RefCell::default();
 }
+
+/// Lines, and texts that most lines share with the line before.
+#[derive(Default)]
+struct Formatter {
+    text: Vec<u8>,
+    second: Option<(u64, String)>,
+    client: Option<(SocketAddr, String)>,
+    /// A quoted name of an export.
+    export: Option<(Arc<str>, String)>,
+}
+
+/// What stands before, between and after the fields of a line.
+struct Keys {
+    time: &'static str,
+    client: &'static str,
+    uid: &'static str,
+    procedure: &'static str,
+    export: &'static str,
+    name: &'static str,
+    new_name: &'static str,
+    status: &'static str,
+    latency: &'static str,
+    dropped: &'static str,
+    /// Ends a text that needs no escapes.
+    quote: &'static str,
+    end: &'static str,
+}
+
+const TEXT: Keys = Keys {
+    time: "",
+    client: " client=",
+    uid: " uid=",
+    procedure: " procedure=",
+    export: " export=",
+    name: " name=",
+    new_name: " new_name=",
+    status: " status=",
+    latency: " us=",
+    dropped: "dropped=",
+    quote: "",
+    end: "\n",
+};
+
+const JSON: Keys = Keys {
+    time: r#"{"time":""#,
+    client: r#","client":""#,
+    uid: r#","uid":"#,
+    procedure: r#","procedure":""#,
+    export: r#","export":"#,
+    name: r#","name":"#,
+    new_name: r#","new_name":"#,
+    status: r#","status":""#,
+    latency: r#","us":"#,
+    dropped: r#"{"dropped":"#,
+    quote: "\"",
+    end: "}\n",
+};
 
 impl AccessLog {
     /// Opens the file, `-` being standard error, and starts the thread.
@@ -89,12 +145,18 @@ impl Queue {
     fn add(&self, now: SystemTime, records: &[AccessRecord]) {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let mut lines = self.lock();
-        let was_empty = lines.text.is_empty();
-        for record in records {
-            lines.add(self.format, now_us, record);
-        }
-        drop(lines);
+        let keys = match self.format {
+            LogFormat::Text => &TEXT,
+            LogFormat::Json => &JSON,
+        };
+        let was_empty = FORMATTER.with_borrow_mut(|formatter| {
+            formatter.text.clear();
+            records.iter().for_each(|record| formatter.add(keys, now_us, record));
+            let mut lines = self.lock();
+            let was_empty = lines.text.is_empty();
+            lines.add(keys, &formatter.text, records.len() as u64);
+            was_empty
+        });
         if was_empty {
             self.has_lines.notify_one();
         }
@@ -134,79 +196,72 @@ impl Queue {
 }
 
 impl Lines {
-    fn add(&mut self, format: LogFormat, now_us: u64, record: &AccessRecord) {
+    /// Adds `count` lines, or drops them.
+    fn add(&mut self, keys: &Keys, text: &[u8], count: u64) {
         if self.text.len() >= BYTES_MAX {
-            self.dropped += 1;
+            self.dropped += count;
             return;
         }
-        let Lines { text, dropped, clock, .. } = self;
-        // Writing to a vector never fails.
-        let _ = match format {
-            LogFormat::Text => {
-                let told = tell_dropped(text, dropped, "", "dropped=", "\n");
-                told.and_then(|()| text_line(text, clock, now_us, record))
-            }
-            LogFormat::Json => {
-                let told = tell_dropped(text, dropped, "{", "\"dropped\":", "}\n");
-                told.and_then(|()| json_line(text, clock, now_us, record))
-            }
-        };
-    }
-}
-
-fn tell_dropped(text: &mut Vec<u8>, dropped: &mut u64, begin: &str, key: &str, end: &str) -> io::Result<()> {
-    match std::mem::take(dropped) {
-        0 => Ok(()),
-        n => write!(text, "{begin}{key}{n}{end}"),
-    }
-}
-
-fn text_line(text: &mut Vec<u8>, clock: &mut SecondText, now_us: u64, record: &AccessRecord) -> io::Result<()> {
-    let AccessRecord { client, uid, procedure, export, name, new_name, status, latency } = record;
-    write!(text, "{}.{:06}Z client={client}", clock.at(now_us / MICROS), now_us % MICROS)?;
-    if let Some(uid) = uid {
-        write!(text, " uid={uid}")?;
-    }
-    write!(text, " procedure={procedure}")?;
-    let names = [(" export=", export.as_deref().map(str::as_bytes)), (" name=", name.as_deref())];
-    for (key, name) in names.into_iter().chain([(" new_name=", new_name.as_deref())]) {
-        quoted(text, key, name)?;
-    }
-    writeln!(text, " status={status} us={}", latency.as_micros())
-}
-
-fn json_line(text: &mut Vec<u8>, clock: &mut SecondText, now_us: u64, record: &AccessRecord) -> io::Result<()> {
-    let AccessRecord { client, uid, procedure, export, name, new_name, status, latency } = record;
-    let (second, us) = (clock.at(now_us / MICROS), now_us % MICROS);
-    write!(text, "{{\"time\":\"{second}.{us:06}Z\",\"client\":\"{client}\"")?;
-    if let Some(uid) = uid {
-        write!(text, ",\"uid\":{uid}")?;
-    }
-    write!(text, ",\"procedure\":\"{procedure}\"")?;
-    let names = [(",\"export\":", export.as_deref().map(str::as_bytes)), (",\"name\":", name.as_deref())];
-    for (key, name) in names.into_iter().chain([(",\"new_name\":", new_name.as_deref())]) {
-        quoted(text, key, name)?;
-    }
-    writeln!(text, ",\"status\":\"{status}\",\"us\":{}}}", latency.as_micros())
-}
-
-/// Appends a name as a JSON string, so that no name can imitate a line.
-fn quoted(text: &mut Vec<u8>, key: &str, name: Option<&[u8]>) -> io::Result<()> {
-    let Some(name) = name else { return Ok(()) };
-    text.extend_from_slice(key.as_bytes());
-    serde_json::to_writer(text, &String::from_utf8_lossy(name)).map_err(io::Error::from)
-}
-
-impl SecondText {
-    /// Date and time of day of `second` since 1970, UTC.
-    fn at(&mut self, second: u64) -> &str {
-        if self.second != second || self.text.is_empty() {
-            let time = i64::try_from(second).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
-            let text = time.unwrap_or_default().to_string();
-            (self.second, self.text) = (second, text.trim_end_matches('Z').to_owned());
+        if self.dropped > 0 {
+            let mut number = itoa::Buffer::new();
+            let dropped = number.format(std::mem::take(&mut self.dropped));
+            append(&mut self.text, [keys.dropped, dropped, keys.end]);
         }
-        &self.text
+        self.text.extend_from_slice(text);
     }
+}
+
+impl Formatter {
+    fn add(&mut self, keys: &Keys, now_us: u64, record: &AccessRecord) {
+        let AccessRecord { client, uid, procedure, export, name, new_name, status, latency } = record;
+        let Formatter { text, second: last_second, client: last_client, export: last_export } = self;
+        let (mut number, quote) = (itoa::Buffer::new(), keys.quote);
+        // The digit in front keeps the zeros.
+        let micros = &number.format(MICROS + now_us % MICROS)[1..];
+        let second = shared_text(last_second, &(now_us / MICROS), |second| second_text(*second));
+        let client = shared_text(last_client, client, SocketAddr::to_string);
+        append(text, [keys.time, second, ".", micros, "Z", quote, keys.client, client, quote]);
+        if let Some(uid) = uid {
+            append(text, [keys.uid, number.format(*uid)]);
+        }
+        append(text, [keys.procedure, procedure, quote]);
+        if let Some(export) = export {
+            append(text, [keys.export, shared_text(last_export, export, |export| quoted(export.as_bytes()))]);
+        }
+        for (key, name) in [(keys.name, name), (keys.new_name, new_name)] {
+            if let Some(name) = name {
+                append(text, [key, &quoted(name)]);
+            }
+        }
+        append(text, [keys.status, status, quote, keys.latency, number.format(latency.as_micros()), keys.end]);
+    }
+}
+
+fn append<const N: usize>(text: &mut Vec<u8>, parts: [&str; N]) {
+    parts.into_iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
+}
+
+/// The text of `value`, which is that of the line before if the value is.
+fn shared_text<'t, T: PartialEq + Clone>(
+    last: &'t mut Option<(T, String)>,
+    value: &T,
+    format: impl Fn(&T) -> String,
+) -> &'t str {
+    if last.as_ref().is_some_and(|(last, _)| last != value) {
+        *last = None;
+    }
+    &last.get_or_insert_with(|| (value.clone(), format(value))).1
+}
+
+/// A name as a JSON string, so that no name can imitate a line.
+fn quoted(name: &[u8]) -> String {
+    serde_json::Value::from(String::from_utf8_lossy(name)).to_string()
+}
+
+/// Date and time of day of `second` since 1970, UTC.
+fn second_text(second: u64) -> String {
+    let time = i64::try_from(second).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
+    time.unwrap_or_default().to_string().trim_end_matches('Z').to_owned()
 }
 
 #[cfg(test)]
@@ -228,15 +283,15 @@ mod tests {
         }
     }
 
-    fn line(format: LogFormat, record: &AccessRecord) -> String {
-        let mut lines = Lines::default();
-        lines.add(format, NOW_US, record);
-        String::from_utf8(lines.text).unwrap()
+    fn line(keys: &Keys, record: &AccessRecord) -> String {
+        let mut formatter = Formatter::default();
+        formatter.add(keys, NOW_US, record);
+        String::from_utf8(formatter.text).unwrap()
     }
 
     #[test]
     fn text_line_quotes_names() {
-        let line = line(LogFormat::Text, &record(Some(b"a\nb \"c\""), Some(b"\xff")));
+        let line = line(&TEXT, &record(Some(b"a\nb \"c\""), Some(b"\xff")));
         let want = "2023-11-14T22:13:20.000042Z client=10.0.0.1:700 uid=1000 procedure=RENAME export=\"/srv\" \
             name=\"a\\nb \\\"c\\\"\" new_name=\"\u{fffd}\" status=OK us=120\n";
         assert_eq!(line, want);
@@ -244,12 +299,11 @@ mod tests {
 
     #[test]
     fn json_line_is_an_object_without_unknown_fields() {
-        let full: serde_json::Value =
-            serde_json::from_str(&line(LogFormat::Json, &record(Some(b"a\n"), None))).unwrap();
+        let full: serde_json::Value = serde_json::from_str(&line(&JSON, &record(Some(b"a\n"), None))).unwrap();
         assert_eq!(full["name"], "a\n");
         assert_eq!((full["us"].as_u64(), full["uid"].as_u64(), full.get("new_name")), (Some(120), Some(1000), None));
         let anonymous = AccessRecord { uid: None, export: None, ..record(None, None) };
-        let bare: serde_json::Value = serde_json::from_str(&line(LogFormat::Json, &anonymous)).unwrap();
+        let bare: serde_json::Value = serde_json::from_str(&line(&JSON, &anonymous)).unwrap();
         let keys: Vec<&String> = bare.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["client", "procedure", "status", "time", "us"]);
     }
@@ -257,13 +311,33 @@ mod tests {
     #[test]
     fn full_buffer_drops_lines_and_says_how_many() {
         let mut lines = Lines { text: vec![b'x'; BYTES_MAX], ..Lines::default() };
-        for _ in 0..3 {
-            lines.add(LogFormat::Json, NOW_US, &record(None, None));
-        }
+        let text = line(&JSON, &record(None, None));
+        lines.add(&JSON, text.as_bytes(), 2);
+        lines.add(&JSON, text.as_bytes(), 1);
         assert_eq!((lines.text.len(), lines.dropped), (BYTES_MAX, 3));
         lines.text.clear();
-        lines.add(LogFormat::Json, NOW_US, &record(None, None));
-        assert!(lines.text.starts_with(b"{\"dropped\":3}\n{\"time\":"));
+        lines.add(&JSON, text.as_bytes(), 1);
+        assert!(lines.text.starts_with(b"{\"dropped\":3}\n{\"time\":\""));
+    }
+
+    #[test]
+    fn each_line_has_its_own_client_export_and_second() {
+        let mut formatter = Formatter::default();
+        let other = AccessRecord {
+            client: "[::1]:9".parse().unwrap(),
+            export: Some("/other".into()),
+            new_name: None,
+            ..record(None, None)
+        };
+        for (seconds, record) in [(0, record(None, None)), (1, other), (1, record(None, None))] {
+            formatter.add(&TEXT, NOW_US + seconds * MICROS, &record);
+        }
+        let want = "2023-11-14T22:13:20.000042Z client=10.0.0.1:700 uid=1000 procedure=RENAME export=\"/srv\" \
+                status=OK us=120\n\
+            2023-11-14T22:13:21.000042Z client=[::1]:9 uid=1000 procedure=RENAME export=\"/other\" status=OK us=120\n\
+            2023-11-14T22:13:21.000042Z client=10.0.0.1:700 uid=1000 procedure=RENAME export=\"/srv\" \
+                status=OK us=120\n";
+        assert_eq!(String::from_utf8(formatter.text).unwrap(), want);
     }
 
     #[test]
