@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
 use remora_wire::rpc::AuthUnix;
 
@@ -91,6 +92,12 @@ pub(crate) fn remove(state: &mut State, id: RecordId) -> Option<Entry> {
     let entry = take(state, id)?;
     state.store.log.batch.removed.push(id);
     Some(entry)
+}
+
+/// The server refused the change. It is kept and listed, and what depends on it waits.
+pub(crate) fn refuse(state: &mut State, id: RecordId, errno: Errno) {
+    state.log.set_stage(id, Stage::Refused(errno));
+    store(state, id);
 }
 
 /// Takes a record out of the memory, with its effects.

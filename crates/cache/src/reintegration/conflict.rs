@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use remora_wire::fuse::Notification;
+use remora_wire::fuse::{Errno, Notification};
 use remora_wire::nfs3::{Attr, FileType, Name, NfsTime, SetAttr, SetTime};
 
 use crate::change_log::append::{self, finish};
@@ -132,27 +132,43 @@ fn has_attributes(attr: &Attr, set: &SetAttr) -> bool {
 /// Another client removed a directory in which a record makes a name: it is made again. Other records in it are dropped.
 /// Returns false: the record is not ready.
 pub(crate) fn recreate(state: &mut State, dir: NodeId, id: RecordId) -> bool {
-    match state.log.get(id).map(|entry| &entry.change) {
-        Some(Logged::Remove { .. }) => finish(state, id),
-        Some(Logged::Rename { to, .. }) if to.dir != dir => skip(state, id, ConflictKind::Renamed),
-        Some(_) => make_directory_again(state, dir),
-        None => {}
+    let Some(entry) = state.log.get(id) else { return false };
+    match &entry.change {
+        Logged::Remove { .. } => finish(state, id),
+        Logged::Rename { to, .. } if to.dir != dir => skip(state, id, ConflictKind::Renamed),
+        _ => match place(state, dir, &entry.path) {
+            Some(at) => make_directory_again(state, dir, &at),
+            None => append::refuse(state, id, Errno::ESTALE),
+        },
     }
     false
 }
 
-fn make_directory_again(state: &mut State, dir: NodeId) {
+/// Where a directory is in which a record makes the name of this path. After a restart the record alone may tell.
+fn place(state: &State, dir: NodeId, path: &[u8]) -> Option<Location> {
+    let known = state.nodes.get(dir).and_then(|node| node.location.clone());
+    known.or_else(|| {
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(Name::copy_from_slice);
+        let (_, name) = (names.next_back()?, names.next_back()?);
+        let dir = names.try_fold(NodeId::ROOT, |dir, above| match needs::known(state, dir, &above)? {
+            (Target::Node(id), _) => Some(id),
+            _ => None,
+        })?;
+        Some(Location { dir, name })
+    })
+}
+
+fn make_directory_again(state: &mut State, dir: NodeId, at: &Location) {
     for record in state.log.of_object(dir) {
         skip(state, record, ConflictKind::Renamed);
     }
-    let Some(at) = state.nodes.get(dir).and_then(|node| node.location.clone()) else { return };
     let mode =
         state.nodes.get(dir).and_then(|node| node.attr.as_ref()).map_or(0o755, |cached| cached.attr.mode & 0o7777);
     let set = SetAttr { mode: Some(mode), ..SetAttr::NONE };
     let auth = state.log.iter().find(|(_, entry)| entry.change.names().any(|name| name.dir == dir));
     let Some(auth) = auth.map(|(_, entry)| entry.auth.clone()) else { return };
-    make_again(state, dir, &at, Made { what: LogObject::Directory, set, auth });
-    report(state, ConflictKind::DirectoryRemovedThere, &at, None, b"");
+    make_again(state, dir, at, Made { what: LogObject::Directory, set, auth });
+    report(state, ConflictKind::DirectoryRemovedThere, at, None, b"");
 }
 
 /// An object that the server has lost becomes one that was made here.
@@ -166,6 +182,7 @@ fn make_again(state: &mut State, id: NodeId, at: &Location, made: Made) {
         // The server may give the old number to another object.
         node.shown_fileid = None;
         node.fileid = fileid;
+        node.location = Some(at.clone());
         node.is_local = true;
         node.is_stale = false;
         node.disk = None;

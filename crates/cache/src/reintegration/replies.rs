@@ -5,7 +5,7 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, Attr, Fh, FileType, Reply, Status, Wcc, WccAttr};
 
 use crate::change_effects;
-use crate::change_log::append::{self, finish};
+use crate::change_log::append::{self, finish, refuse};
 use crate::change_log::local;
 use crate::change_log::log::{Found, Logged, Stage};
 use crate::change_log::record::{Binding, ConflictKind, LogObject, RecordId};
@@ -15,7 +15,7 @@ use crate::errno::errno;
 use crate::learn;
 use crate::node::{Location, NodeId, Target};
 use crate::reintegration::conflict;
-use crate::reintegration::send::{self, act, look, refuse};
+use crate::reintegration::send::{self, act, look};
 use crate::state::{Change, LogCall, State};
 
 /// A call got no reply: its outcome is unknown, and the record begins again.

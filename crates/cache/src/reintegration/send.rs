@@ -158,7 +158,7 @@ pub(crate) fn act(state: &mut State, id: RecordId) {
     entry.sent_at.get_or_insert(now);
     let change = entry.change.clone();
     let Some((change, call)) = call(state, &change) else {
-        return refuse(state, id, Errno::ESTALE);
+        return append::refuse(state, id, Errno::ESTALE);
     };
     state.log.set_stage(id, Stage::Sent);
     state.begin_change(&change);
@@ -205,12 +205,6 @@ fn make_call(at: DirOp, what: &LogObject, attr: &SetAttr, verifier: [u8; 8]) -> 
         }
         LogObject::Special(what) => nfs3::Call::MkNod(nfs3::MkNodArgs { at, what: what.clone() }),
     }
-}
-
-/// The server refused the change. It is kept and listed, and what depends on it waits.
-pub(crate) fn refuse(state: &mut State, id: RecordId, errno: Errno) {
-    state.log.set_stage(id, Stage::Refused(errno));
-    append::store(state, id);
 }
 
 /// Looks again at files that were written while disconnected, before their data is sent.
