@@ -218,10 +218,8 @@ fn pass(state: &mut State, id: NodeId) {
         && let Some((attr, asked)) = check.attr
     {
         learn::learn_attr(state, id, &attr, asked);
-        if let Some(node) = state.nodes.get_mut(id) {
-            node.own.unsettled = node.own.unsettled.or(check.before);
-        }
-        append::update_seen(state, id);
+        // What the server shows is what was written here, if not all of it.
+        append::expect(state, id, attr.wcc(), |seen| seen.is_some());
     }
     dirty_store::changed(state, id, None);
     writeback::send(state, id, Amount::All);

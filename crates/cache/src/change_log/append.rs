@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use remora_wire::fuse::Errno;
-use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
+use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime, WccAttr};
 use remora_wire::rpc::AuthUnix;
 
 use crate::change_log::log::{Entry, Logged, ReplacedNode, Stage};
@@ -72,6 +72,11 @@ pub(crate) fn update_seen(state: &mut State, id: NodeId) {
     }
     let (Some(before), Some(cached)) = (node.own.unsettled.take(), &node.attr) else { return };
     let now = cached.attr.wcc();
+    expect(state, id, now, |seen| seen.is_none_or(|seen| (seen.size, seen.mtime) == (before.size, before.mtime)));
+}
+
+/// Records that remove a name of a file expect these attributes if `is_old` is true of those that they expect.
+pub(crate) fn expect(state: &mut State, id: NodeId, now: WccAttr, is_old: impl Fn(Option<WccAttr>) -> bool) {
     for record in state.log.of_object(id) {
         let Some(entry) = state.log.get_mut(record).filter(|entry| entry.stage != Stage::Done) else { continue };
         let seen = match &mut entry.change {
@@ -79,8 +84,7 @@ pub(crate) fn update_seen(state: &mut State, id: NodeId) {
             Logged::Rename { replaced: Some(ReplacedNode { node, seen }), .. } if *node == id => seen,
             _ => continue,
         };
-        let is_expected = seen.as_ref().is_none_or(|seen| (seen.size, seen.mtime) == (before.size, before.mtime));
-        if is_expected && *seen != Some(now) {
+        if *seen != Some(now) && is_old(*seen) {
             *seen = Some(now);
             store(state, record);
         }

@@ -551,8 +551,10 @@ impl Program {
             |path: &[u8]| String::from_utf8_lossy(path).trim_start_matches(&format!("/{}/", self.root)).to_string();
         let view = on_server(&self.world.0.borrow().fs, &self.root).view;
         let copy = conflict.copy.as_deref().and_then(|copy| view.get(&below(copy)));
-        let is_there = view.contains_key(&below(&conflict.path));
-        let is_unknown = self.interrupted.contains(&below(&conflict.path));
+        // The program may have renamed it before the conflict was found.
+        let path = below(&conflict.path);
+        let is_there = view.contains_key(&path) || self.model.find(&path).is_none();
+        let is_unknown = self.interrupted.contains(&path);
         is_there && copy.is_some_and(|copy| is_unknown || self.history.has(copy))
     }
 
