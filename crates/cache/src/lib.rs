@@ -30,6 +30,8 @@ mod dirty_store;
 mod disconnection;
 mod disk;
 mod errno;
+#[cfg(test)]
+mod example;
 mod extents;
 mod foresight;
 mod hoard;

@@ -170,28 +170,12 @@ impl NodeTable {
 
 #[cfg(test)]
 mod tests {
-    use remora_wire::nfs3::{NfsTime, SpecData};
-
     use super::*;
+    use crate::example;
 
     #[test]
     fn known_object_does_not_keep_its_reply_in_memory() {
-        let at = NfsTime { secs: 0, nanos: 0 };
-        let attr = Attr {
-            kind: FileType::Regular,
-            mode: 0o644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            used: 0,
-            rdev: SpecData { major: 0, minor: 0 },
-            fsid: 1,
-            fileid: 7,
-            atime: at,
-            mtime: at,
-            ctime: at,
-        };
+        let attr = example::file(example::TIME);
         let mut table = NodeTable::new(Fh(Bytes::new()), 10);
         let reply = Bytes::from(vec![1; 1000]);
         table.intern(&Fh(reply.slice(10..20)), &attr);

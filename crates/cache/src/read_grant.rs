@@ -62,27 +62,11 @@ pub(crate) fn await_read(state: &mut State, op: &Op, id: NodeId) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use remora_wire::nfs3::{FileType, NfsTime, SpecData};
-
     use super::*;
+    use crate::example;
 
     fn attr(mode: u32, uid: u32) -> Attr {
-        let zero = NfsTime { secs: 0, nanos: 0 };
-        Attr {
-            kind: FileType::Regular,
-            mode,
-            nlink: 1,
-            uid,
-            gid: 0,
-            size: 1,
-            used: 1,
-            rdev: SpecData { major: 0, minor: 0 },
-            fsid: 1,
-            fileid: 1,
-            atime: zero,
-            mtime: zero,
-            ctime: zero,
-        }
+        Attr { mode, uid, ..example::file(example::TIME) }
     }
 
     #[test]

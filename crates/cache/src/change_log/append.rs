@@ -329,30 +329,15 @@ mod tests {
 
     use bytes::Bytes;
     use remora_base::Time;
-    use remora_wire::nfs3::{Attr, Fh, SpecData};
+    use remora_wire::nfs3::{Attr, Fh};
 
     use super::*;
     use crate::config::Config;
+    use crate::example;
     use crate::learn;
 
-    const TIME: NfsTime = NfsTime { secs: 5, nanos: 0 };
-
     fn file(nlink: u32) -> Attr {
-        Attr {
-            kind: FileType::Regular,
-            mode: 0o644,
-            nlink,
-            uid: 0,
-            gid: 0,
-            size: 1,
-            used: 0,
-            rdev: SpecData { major: 0, minor: 0 },
-            fsid: 1,
-            fileid: 7,
-            atime: TIME,
-            mtime: TIME,
-            ctime: TIME,
-        }
+        Attr { nlink, ..example::file(example::TIME) }
     }
 
     fn remove(state: &mut State, node: NodeId, name: &'static [u8]) -> RecordId {

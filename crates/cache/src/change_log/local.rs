@@ -176,13 +176,11 @@ pub(crate) fn completion(state: &State, set: &SetAttr) -> SetAttr {
 
 #[cfg(test)]
 mod tests {
-    use remora_wire::nfs3::NfsTime;
-
     use super::*;
+    use crate::example;
 
     #[test]
     fn mode_grants_what_posix_says() {
-        let at = NfsTime { secs: 0, nanos: 0 };
         let (read, write) = (ACCESS_READ, ACCESS_MODIFY | ACCESS_EXTEND);
         for (mode, uid, groups, expected) in [
             (0o640, 7, vec![], read | write),
@@ -193,21 +191,7 @@ mod tests {
             (0o000, 0, vec![], read | write | ACCESS_DELETE),
             (0o100, 0, vec![], read | write | ACCESS_DELETE | ACCESS_EXECUTE),
         ] {
-            let attr = Attr {
-                kind: FileType::Regular,
-                mode,
-                nlink: 1,
-                uid: 7,
-                gid: 70,
-                size: 0,
-                used: 0,
-                rdev: SpecData { major: 0, minor: 0 },
-                fsid: 0,
-                fileid: 0,
-                atime: at,
-                mtime: at,
-                ctime: at,
-            };
+            let attr = Attr { mode, uid: 7, gid: 70, ..example::file(example::TIME) };
             let auth = AuthUnix { uid, gids: groups.clone(), gid: 1, ..AuthUnix::default() };
             assert_eq!(granted(&attr, &auth), expected, "mode {mode:o}, user {uid}, groups {groups:?}");
         }

@@ -245,32 +245,18 @@ fn names(state: &State, node: &Node) -> Option<Vec<DiskName>> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SpecData};
+    use remora_wire::nfs3::{Fh, NfsTime};
 
     use super::*;
     use crate::config::Config;
+    use crate::example;
     use crate::learn;
 
     /// The records that are saved at these times after the attributes came, in milliseconds.
     fn saved(nanos: u32, times: [u64; 3]) -> [Option<bool>; 3] {
         let config = Config { disk_file_max: 1, ..Config::default() };
         let mut state = State::new(config, Fh(Bytes::new()), Time::from_secs(10));
-        let at = NfsTime { secs: 5, nanos };
-        let attr = Attr {
-            kind: FileType::Regular,
-            mode: 0o644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            size: 1,
-            used: 0,
-            rdev: SpecData { major: 0, minor: 0 },
-            fsid: 1,
-            fileid: 7,
-            atime: at,
-            mtime: at,
-            ctime: at,
-        };
+        let attr = example::file(NfsTime { secs: 5, nanos });
         let id = state.nodes.intern(&Fh(Bytes::from_static(b"file")), &attr);
         fetch::made(&mut state, id);
         let began = state.now;
