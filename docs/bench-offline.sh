@@ -123,20 +123,21 @@ measure_send() {
     ls export/others | shuf > names
     attach
     ls mnt/others > /dev/null
+    "$remora" hoard add --recursive mnt/changed > hoard.log
     exec 3< names
     for round in $(seq "${ROUNDS:-3}"); do
-        cat mnt/changed/* > /dev/null
+        "$remora" hoard walk mnt > walk.log 2>&1 # these files may be written offline
         head -n 30 <&3 > some || true
         open_each 0 < some >> alone
         "$remora" offline mnt > offline.log
         for file in mnt/changed/*; do head -c 1024 /dev/urandom > "$file"; done
         before=$(bytes)
-        start=$(seconds)
+        begin=$(seconds)
         "$remora" online mnt > /dev/null
         sent &
         open_each $! >> beside <&3
         wait $!
-        echo "round $round: $(since "$start") s to send $files files of 1 KiB; $(($(bytes) - before)) bytes sent"
+        echo "round $round: $(since "$begin") s to send $files files of 1 KiB; $(($(bytes) - before)) bytes sent"
     done
     "$remora" umount mnt > /dev/null
     for end in alone beside; do

@@ -110,7 +110,7 @@ impl Cache {
     /// Takes what the client core advises for the path.
     pub fn set_link(&mut self, link: LinkState) {
         self.state.link = link;
-        self.state.queue.prefetch_max = link.prefetch_max;
+        self.state.queue.set_background_max(link.prefetch_max);
     }
 
     /// Takes a request of a caller with these supplementary groups. INIT, DESTROY and INTERRUPT are the driver's.

@@ -7,6 +7,8 @@ use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::AuthUnix;
 use remora_wire::urgency::Urgency;
 
+use crate::config::PREFETCH_MIN;
+
 /// Identifies a call of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CallId(u64);
@@ -124,11 +126,33 @@ pub(crate) struct CallQueue {
     places: BTreeMap<CallId, Place>,
     /// Files with READs or WRITEs in the queue.
     files: BTreeMap<Fh, QueuedFile>,
-    /// Bytes on the link of the small calls in flight that left as [`Priority::Prefetch`], and their sum.
-    prefetches: BTreeMap<CallId, u64>,
-    prefetch_bytes: u64,
-    /// The sum from which no more of them leave.
-    pub(crate) prefetch_max: u64,
+    /// Small calls in flight for which no program waits.
+    background: Background,
+}
+
+/// Bytes on the link of the small calls in flight for which no program waits. They begin as a queue of a device can
+/// hold, and each answer adds its own bytes, as in TCP's slow start: a burst of them would drop calls of programs, too.
+#[derive(Debug)]
+struct Background {
+    calls: BTreeMap<CallId, u64>,
+    bytes: u64,
+    /// No more leave from these bytes on, now and at most.
+    room: u64,
+    max: u64,
+}
+
+impl Background {
+    fn left(&mut self, id: CallId, bytes: u64) {
+        self.calls.insert(id, bytes);
+        self.bytes += bytes;
+    }
+
+    fn answered(&mut self, id: CallId) {
+        let Some(bytes) = self.calls.remove(&id) else { return };
+        self.bytes -= bytes;
+        self.room = if self.calls.is_empty() { PREFETCH_MIN } else { self.room + bytes };
+        self.room = self.room.min(self.max);
+    }
 }
 
 /// READs and WRITEs of a file in the queue.
@@ -171,9 +195,7 @@ impl Default for CallQueue {
             bulk: BTreeMap::new(),
             places: BTreeMap::new(),
             files: BTreeMap::new(),
-            prefetches: BTreeMap::new(),
-            prefetch_bytes: 0,
-            prefetch_max: u64::MAX,
+            background: Background { calls: BTreeMap::new(), bytes: 0, room: PREFETCH_MIN, max: PREFETCH_MIN },
         }
     }
 }
@@ -219,8 +241,8 @@ impl CallQueue {
 
     /// The most urgent call; READs and WRITEs of much data as `room` admits them.
     pub(crate) fn pop(&mut self, room: BulkRoom) -> Option<Call> {
-        let has_prefetch_room = self.prefetch_bytes < self.prefetch_max;
-        let leaves = |priority: &Priority| *priority != Priority::Prefetch || has_prefetch_room;
+        let has_room = self.background.bytes < self.background.room;
+        let leaves = |priority: &Priority| *priority < Priority::WriteBack || has_room;
         let small = self.small.first_key_value().map(|(place, _)| place.priority).filter(leaves);
         let bulk = self.bulk.first_key_value().map(|(place, _)| place.priority).filter(|p| room.admits(*p));
         let takes_bulk = match (small, bulk) {
@@ -232,17 +254,21 @@ impl CallQueue {
         let queue = if takes_bulk { &mut self.bulk } else { &mut self.small };
         let (_, call) = queue.pop_first()?;
         self.leave(&call);
-        if !takes_bulk && call.priority == Priority::Prefetch {
-            let bytes = link_bytes(&call.call);
-            self.prefetches.insert(call.id, bytes);
-            self.prefetch_bytes += bytes;
+        if !takes_bulk && call.priority >= Priority::WriteBack {
+            self.background.left(call.id, link_bytes(&call.call));
         }
         Some(call)
     }
 
     /// A call has ended.
     pub(crate) fn answered(&mut self, id: CallId) {
-        self.prefetch_bytes -= self.prefetches.remove(&id).unwrap_or(0);
+        self.background.answered(id);
+    }
+
+    /// Sets the bytes from which no more small calls leave for which no program waits.
+    pub(crate) fn set_background_max(&mut self, max: u64) {
+        self.background.max = max;
+        self.background.room = self.background.room.min(max);
     }
 
     /// Makes a waiting call more urgent.
@@ -354,18 +380,30 @@ mod tests {
     }
 
     #[test]
-    fn prefetches_leave_until_so_many_bytes_are_in_flight() {
-        let mut queue = CallQueue { prefetch_max: 2 * HEADERS, ..CallQueue::default() };
+    fn calls_of_the_background_leave_a_few_first_and_more_with_each_answer() {
+        let mut queue = CallQueue::default();
+        queue.set_background_max(3 * HEADERS);
         let who = Arc::new(AuthUnix::default());
-        let [first, second, third, raised] =
+        queue.background.room = HEADERS;
+        let sent = queue.push(Priority::WriteBack, who.clone(), nfs3::Call::Null);
+        let [second, third, fourth, raised] =
             [(); 4].map(|()| queue.push(Priority::Prefetch, who.clone(), nfs3::Call::Null));
         let pop = |queue: &mut CallQueue| queue.pop(BulkRoom::All).map(|call| call.id);
-        assert_eq!([(); 3].map(|()| pop(&mut queue)), [Some(first), Some(second), None]);
+        assert_eq!([(); 2].map(|()| pop(&mut queue)), [Some(sent), None]);
         queue.raise(raised, Priority::Foreground);
         assert_eq!(pop(&mut queue), Some(raised), "a program waits for it now");
         queue.answered(raised);
         assert_eq!(pop(&mut queue), None);
-        queue.answered(first);
-        assert_eq!([(); 2].map(|()| pop(&mut queue)), [Some(third), None]);
+        queue.background.left(raised, 0);
+        queue.answered(sent);
+        assert_eq!(
+            [(); 3].map(|()| pop(&mut queue)),
+            [Some(second), Some(third), None],
+            "an answer makes room for two"
+        );
+        queue.answered(second);
+        queue.answered(third);
+        assert_eq!(queue.background.room, 3 * HEADERS, "not above the maximum");
+        assert_eq!(pop(&mut queue), Some(fourth));
     }
 }

@@ -153,7 +153,7 @@ impl Default for LinkState {
 /// Time by which small calls for which no program waits may exceed the BDP.
 const PREFETCH_TIME: Duration = Duration::from_millis(60);
 /// Bytes of them on the link, at least and at most. The least fits the queue of a device.
-const PREFETCH_MIN: u64 = 16 << 10;
+pub(crate) const PREFETCH_MIN: u64 = 16 << 10;
 const PREFETCH_MAX: u64 = 1 << 20;
 /// Minimum RTT below which their number does not matter.
 const NEAR: Duration = Duration::from_millis(5);
@@ -165,7 +165,8 @@ impl LinkState {
         match (rate, min_rtt) {
             (_, Some(trip)) if trip < NEAR => PREFETCH_MAX,
             (Some(rate), Some(trip)) => {
-                let bytes = rate * (trip + PREFETCH_TIME).as_secs_f64();
+                // Calls count with their replies; on a link that is full duplex each direction carries less.
+                let bytes = rate * (trip + trip / 4 + PREFETCH_TIME).as_secs_f64();
                 (bytes as u64).clamp(PREFETCH_MIN, PREFETCH_MAX)
             }
             _ => PREFETCH_MIN,

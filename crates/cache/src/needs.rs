@@ -79,15 +79,14 @@ pub(crate) fn known_grant(
     if let Some(cached) = node.attr.as_ref().filter(|_| node.is_local) {
         return Ok(Some(local::granted(&cached.attr, &op.caller.auth)));
     }
+    let Some(grant) = node.grants.get(&op.caller.id).copied().filter(|grant| grant.tested & bits == bits) else {
+        let of_owner = read_grant::of_owner(node, &op.caller);
+        return Ok(of_owner.filter(|_| state.is_disconnected()));
+    };
     // Grants are dropped when the object changes, so each is as new as the attributes.
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
-    let Some(grant) = node.grants.get(&op.caller.id).copied() else {
-        let of_maker = read_grant::of_maker(node, &op.caller);
-        return Ok(of_maker.filter(|_| state.is_disconnected()));
-    };
     let as_of = confirmed.map_or(grant.asked, |asked| asked.max(grant.asked));
-    let is_known = grant.tested & bits == bits && state.is_fresh(as_of, op, window);
-    Ok(is_known.then_some(grant.granted))
+    Ok(state.is_fresh(as_of, op, window).then_some(grant.granted))
 }
 
 /// How old a name may be.

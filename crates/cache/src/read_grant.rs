@@ -28,10 +28,12 @@ pub(crate) fn made(state: &mut State, id: NodeId, maker: &Caller) {
     }
 }
 
-/// What a caller who made the object may do as its owner, while the server cannot be asked.
-pub(crate) fn of_maker(node: &Node, caller: &Caller) -> Option<u32> {
+/// What the owner may do by the object's mode, while the server cannot be asked: a caller who made it, or whom the server
+/// let read it. It may take root for another user (squash), so that reading tells nothing of root.
+pub(crate) fn of_owner(node: &Node, caller: &Caller) -> Option<u32> {
     let attr = &node.attr.as_ref()?.attr;
-    let is_owner = node.maker == Some(caller.id) && attr.uid == caller.auth.uid;
+    let reads = || node.grants.get(&caller.id).is_some_and(|grant| grant.granted & ACCESS_READ != 0);
+    let is_owner = attr.uid == caller.auth.uid && (node.maker == Some(caller.id) || caller.auth.uid != 0 && reads());
     is_owner.then(|| local::granted(attr, &caller.auth))
 }
 
@@ -62,8 +64,13 @@ pub(crate) fn await_read(state: &mut State, op: &Op, id: NodeId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use remora_wire::nfs3::{ACCESS_EXTEND, ACCESS_MODIFY, Fh, FileType};
+
     use super::*;
+    use crate::credentials::Credentials;
     use crate::example;
+    use crate::node::CachedAttr;
 
     fn attr(mode: u32, uid: u32) -> Attr {
         Attr { mode, uid, ..example::file(example::TIME) }
@@ -81,6 +88,29 @@ mod tests {
             (0o711, 8, false),
         ] {
             assert_eq!(is_telling(&attr(mode, 7), uid), is_shown, "mode {mode:o} of 7, read by {uid}");
+        }
+    }
+    #[test]
+    fn owner_who_read_a_file_may_write_it_without_the_server() {
+        const MAY_WRITE: u32 = ACCESS_READ | ACCESS_MODIFY | ACCESS_EXTEND;
+        let mut credentials = Credentials::new(Bytes::new());
+        for (uid, mode, granted, expected) in [
+            (7, 0o644, Some(ACCESS_READ), Some(MAY_WRITE)),
+            (7, 0o444, Some(ACCESS_READ), Some(ACCESS_READ)),
+            (7, 0o644, Some(0), None),
+            (7, 0o644, None, None),
+            (8, 0o666, Some(ACCESS_READ), None),
+            (0, 0o644, Some(ACCESS_READ), None),
+        ] {
+            let caller = credentials.of(uid, 1, &[]);
+            let mut node = Node::new(Fh(Bytes::new()), FileType::Regular, 7);
+            let attr = Attr { uid: if uid == 8 { 7 } else { uid }, ..attr(mode, 7) };
+            let (asked, received, since) = (Time::ZERO, Time::ZERO, Time::ZERO);
+            node.attr = Some(CachedAttr { attr, asked, received, since, outdated: None });
+            if let Some(granted) = granted {
+                node.grants.insert(caller.id, Grant { tested: ACCESS_READ, granted, asked });
+            }
+            assert_eq!(of_owner(&node, &caller), expected, "{uid}, mode {mode:o}, grant {granted:?}");
         }
     }
 }
