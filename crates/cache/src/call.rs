@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_background_leave_a_few_first_and_more_with_each_answer() {
+    fn background_calls_begin_few_and_grow_with_answers() {
         let mut queue = CallQueue::default();
         queue.set_background_max(3 * HEADERS);
         let who = Arc::new(AuthUnix::default());
