@@ -8,7 +8,7 @@
 # REMORA is the binary (target/release/remora). ROUNDS (3), FILES (1000), CREATES (5000) and LINK (flags of
 # `remora lab emulate`) may be set in the environment; so may ONLY (creates send), the parts. Each round of
 # `send` rewrites FILES files of 1 KiB offline; alone and during the sending, 4 KiB files that the mount has never
-# seen are opened one after another.
+# seen are opened one after another, when their directory has been listed.
 set -eu
 
 link=${LINK:---rate 1Mbit --delay 300ms --duplex full --queue 200}
@@ -122,7 +122,6 @@ measure_send() {
     # In no order, so that nothing of it is expected.
     ls export/others | shuf > names
     attach
-    ls mnt/others > /dev/null
     "$remora" hoard add --recursive mnt/changed > hoard.log
     exec 3< names
     for round in $(seq "${ROUNDS:-3}"); do
@@ -135,8 +134,10 @@ measure_send() {
         begin=$(seconds)
         "$remora" online mnt > /dev/null
         sent &
-        open_each $! >> beside <&3
-        wait $!
+        sender=$!
+        ls mnt/others > /dev/null
+        open_each $sender >> beside <&3
+        wait $sender
         echo "round $round: $(since "$begin") s to send $files files of 1 KiB; $(($(bytes) - before)) bytes sent"
     done
     "$remora" umount mnt > /dev/null
