@@ -143,7 +143,8 @@ ip link set lo up
 mount -t tmpfs run /run
 mkdir /run/rpcbind
 serve() {
-    ready=$1; shift
+    # An earlier one of this name must not seem to be this one.
+    ready=$1; rm -f "$ready"; shift
     "$REMORA" serve "$SRV" --listen "${LISTEN:-127.0.0.1:0}" --state "$STATE" --json "$@" > "$ready" &
     server=$!
     for i in $(seq 600); do
